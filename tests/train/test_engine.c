@@ -1,14 +1,20 @@
-/* engine: its work is canceled from outside, at a moment that the test chooses; and what a request
- * to regroup does. */
+/* engine: its work is canceled from outside, at a moment that the test chooses; what a request to
+ * regroup does; and what it says if a part of its preparation fails, links and a device's
+ * collectives among them. */
 #include "../test.h"
 
+#include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "../remove_tree.h"
+#include "backend/plugin.h"
 #include "base/alloc.h"
 #include "base/mailbox.h"
 #include "base/util.h"
+#include "coll/device.h"
+#include "coll/impl.h"
 #include "coll/tcp.h"
 #include "train/engine.h"
 
@@ -19,18 +25,24 @@ static const char job[] = "model: {arch: mlp, hidden: [8]}\n"
 struct rig {
     struct mailbox reports;
     struct engine *engine;
+    int rank; /* that it is prepared as */
 };
 
 static void free_report(struct mail *m) { report_free(container_of(m, struct report, mail)); }
 
-static void begin_in(struct rig *r, const char *run_dir)
+static void begin_with(struct rig *r, const struct engine_options *o)
 {
-    struct engine_options o = {.device = "cpu", .n_threads = 1, .run_dir = run_dir};
     struct err err;
 
+    r->rank = 0;
     mailbox_init(&r->reports, NULL, NULL);
-    if (engine_new(&o, &r->reports, &r->engine, &err) < 0)
+    if (engine_new(o, &r->reports, &r->engine, &err) < 0)
         fail_msg("%s", err.msg);
+}
+
+static void begin_in(struct rig *r, const char *run_dir)
+{
+    begin_with(r, &(struct engine_options){.device = "cpu", .n_threads = 1, .run_dir = run_dir});
 }
 
 static void begin(struct rig *r) { begin_in(r, NULL); }
@@ -74,14 +86,21 @@ static void open_as(struct rig *r, int n_ranks, const char *resume)
 
 static void open_it(struct rig *r, int n_ranks) { open_as(r, n_ranks, NULL); }
 
-static void post_prepare(struct rig *r, int64_t generation, int n_ranks, const char *inject)
+static void post_prepare_at(struct rig *r, int64_t generation, int n_ranks, const char *address,
+                            const char *inject)
 {
     struct cmd *c = cmd_new(CMD_PREPARE, generation);
 
+    c->prepare.rank = r->rank;
     c->prepare.n_ranks = c->prepare.n_local = n_ranks;
-    c->prepare.address = xstrdup("127.0.0.1");
+    c->prepare.address = xstrdup(address);
     c->prepare.inject = inject ? xstrdup(inject) : NULL;
     engine_post(r->engine, c);
+}
+
+static void post_prepare(struct rig *r, int64_t generation, int n_ranks, const char *inject)
+{
+    post_prepare_at(r, generation, n_ranks, "127.0.0.1", inject);
 }
 
 static void post_form(struct rig *r, int64_t generation, const struct report *prepared)
@@ -335,6 +354,136 @@ static void test_stop_saves(void **state)
     assert_int_equal(remove_tree(dir), 0);
 }
 
+static void expect_no_prepare(struct rig *r, int64_t generation, const char *why)
+{
+    struct report *p = expect(r, REPORT_FAULT, generation);
+
+    assert_int_equal(p->fault.phase, PHASE_PREPARE);
+    assert_false(p->fault.is_consequence);
+    if (!strstr(p->fault.err.msg, why))
+        fail_msg("the reason is '%s', want '%s' in it", p->fault.err.msg, why);
+    report_free(p);
+}
+
+/* A rank that cannot listen at the address is not prepared.  It takes part in the next formation.
+ */
+static void test_no_links(void **state)
+{
+    struct rig r;
+
+    (void)state;
+    begin(&r);
+    open_it(&r, 2);
+    post_prepare_at(&r, 1, 2, "203.0.113.1", NULL); /* an address for documentation, nobody's */
+    expect_no_prepare(&r, 1, "203.0.113.1");
+    train_alone(&r, 2, 0);
+    end(&r);
+}
+
+/* A plugin whose device is the CPU, and whose collectives fail at one of three calls. */
+static enum trouble { IN_LIBRARY, IN_IDS, IN_COLL, N_TROUBLES } trouble;
+static const char *const trouble_text[] = {"no such library", "no ids", "no communicator"};
+static int n_opened, n_ids; /* how often each was asked for */
+
+static int device_fails(enum trouble at, struct err *err)
+{
+    assert_true(at <= trouble); /* nothing is asked of a device after it has failed */
+    return at == trouble ? err_set(err, ERR_DEVICE, "%s", trouble_text[at]) : 0;
+}
+
+static int device_open(int device, struct backend **out, struct err *err)
+{
+    assert_int_equal(device, 3);
+    n_opened++;
+    return backend_open_cpu(1, out, err);
+}
+
+static int device_library(int *version, struct err *err)
+{
+    *version = 22809;
+    return device_fails(IN_LIBRARY, err);
+}
+
+static int device_make_id(uint8_t id[COLL_ID_BYTES], struct err *err)
+{
+    n_ids++;
+    memset(id, 1, COLL_ID_BYTES);
+    return device_fails(IN_IDS, err);
+}
+
+static int device_make(struct backend *b, const struct coll_device_options *o, struct coll **out,
+                       struct err *err)
+{
+    (void)b;
+    (void)out;
+    assert_int_equal(o->size, 2);
+    return device_fails(IN_COLL, err);
+}
+
+static int device_alloc(struct backend *b, size_t n_bytes, const char *what, void **out,
+                        struct err *err)
+{
+    int rc = backend_alloc(b, n_bytes, what, out, err);
+
+    return rc < 0 ? rc : backend_zero(b, *out, n_bytes, err);
+}
+
+static void test_no_device_coll(void **state)
+{
+    static const struct coll_device_ops ops = {.version = COLL_DEVICE_VERSION,
+                                               .layout = (uint32_t)COLL_DEVICE_LAYOUT,
+                                               .name = "fake",
+                                               .library = device_library,
+                                               .make_id = device_make_id,
+                                               .make = device_make,
+                                               .alloc = device_alloc,
+                                               .free = backend_free};
+    static const struct plugin plugin = {.open = device_open, .coll = &ops};
+    const struct engine_options o = {.device = "cuda:3", .plugin = &plugin, .n_threads = 1};
+
+    (void)state;
+    for (trouble = IN_LIBRARY; trouble < N_TROUBLES; trouble++)
+        for (int rank = trouble == IN_COLL; rank >= 0; rank--) {
+            struct rig r;
+
+            n_opened = n_ids = 0;
+            begin_with(&r, &o);
+            open_it(&r, 2);
+            r.rank = rank;
+            post_prepare(&r, 1, 2, NULL);
+            expect_no_prepare(&r, 1, trouble_text[trouble]);
+            assert_int_equal(n_opened, 1);
+            assert_int_equal(n_ids, trouble >= IN_IDS && rank == 0); /* rank 0 makes them for all */
+            r.rank = 0;
+            train_alone(&r, 2, 0); /* a single rank has no use for collectives of devices */
+            end(&r);
+        }
+}
+
+/* Where no thread can be started, the engine is not made, and says why. */
+static void test_no_thread(void **state)
+{
+    const struct engine_options o = {.device = "cpu", .n_threads = 1};
+    struct engine *engine = NULL;
+    pthread_attr_t was, huge;
+    struct mailbox reports;
+    struct err err;
+
+    (void)state;
+    mailbox_init(&reports, NULL, NULL);
+    assert_int_equal(pthread_getattr_default_np(&was), 0);
+    assert_int_equal(pthread_attr_init(&huge), 0);
+    assert_int_equal(pthread_attr_setstacksize(&huge, (size_t)1 << 50), 0);
+    assert_int_equal(pthread_setattr_default_np(&huge), 0);
+    assert_true(engine_new(&o, &reports, &engine, &err) < 0);
+    assert_int_equal(pthread_setattr_default_np(&was), 0);
+    assert_null(engine);
+    assert_non_null(strstr(err.msg, "starting the engine's thread"));
+    pthread_attr_destroy(&was);
+    pthread_attr_destroy(&huge);
+    mailbox_fini(&reports, free_report);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -344,6 +493,9 @@ int main(void)
         cmocka_unit_test(test_canceled_in_training),
         cmocka_unit_test(test_regroup),
         cmocka_unit_test(test_stop_saves),
+        cmocka_unit_test(test_no_links),
+        cmocka_unit_test(test_no_device_coll),
+        cmocka_unit_test(test_no_thread),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
