@@ -117,9 +117,6 @@ static int comm_make_memory(struct nccl *n, struct err *err)
                        "allocate pinned memory", err);
     if (rc == 0)
         rc = nccl_cuda(cudaMalloc((void **)&n->land, NCCL_STAGE_BYTES), "allocate GPU memory", err);
-    if (rc == 0)
-        rc = nccl_cuda(cudaMemsetAsync(n->land, 0, NCCL_STAGE_BYTES, n->channel[COLL_BULK].stream),
-                       "clear memory", err);
     return rc;
 }
 
