@@ -332,6 +332,32 @@ static void test_again(void **state)
     listener_close(s.listener);
 }
 
+/* A dialer that is stopped at any moment, while it resolves or connects among them, and started at
+ * once, connects. */
+static void test_stopped_and_started(void **state)
+{
+    struct server s;
+
+    server_open(*state, &s, 16, NEVER_MS);
+    for (int turns = 0; turns < 8; turns++) {
+        struct caller k;
+        struct dialer *d = dial(*state, &k, "localhost", listener_port(s.listener), -1);
+
+        for (int i = 0; i < turns && !k.is_connected; i++)
+            uv_run(*state, UV_RUN_NOWAIT);
+        if (!k.is_connected) {
+            dialer_stop(d);
+            dialer_start(d, turns % 2);
+        }
+        run_until(*state, &k.is_connected);
+        conn_close(k.side.conn);
+        dialer_close(d);
+    }
+    for (int i = 0; i < s.n_accepted; i++)
+        run_until(*state, &s.side[i].is_closed);
+    listener_close(s.listener);
+}
+
 /* ---- no threads ---- */
 
 int __real_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg);
@@ -394,6 +420,7 @@ int main(void)
         LOOP_TEST(test_comes_later),
         LOOP_TEST(test_close_any_time),
         LOOP_TEST(test_again),
+        LOOP_TEST(test_stopped_and_started),
         LOOP_TEST(test_ipv6),
         LOOP_TEST(test_no_threads),
         LOOP_TEST(test_two_ports),

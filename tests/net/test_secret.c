@@ -216,6 +216,28 @@ static void test_credential(void **state)
     unlink(path);
 }
 
+/* A secret without a name is read at its descriptor's path, and nobody can write it. */
+static void test_nameless(void **state)
+{
+    struct secret made, seen;
+    char at[SECRET_PATH];
+    struct err err;
+    int fd;
+
+    (void)state;
+    assert_int_equal(secret_make_nameless(&made, &fd, &err), 0);
+    secret_descriptor_path(fd, at);
+    assert_true(secret_is_descriptor(at));
+    assert_false(secret_is_descriptor(path));
+    if (secret_read(at, &seen, &err) < 0)
+        fail_msg("%s", err.msg);
+    assert_memory_equal(&seen, &made, sizeof made);
+    assert_int_equal(pwrite(fd, "x", 1, 0), -1);
+    assert_int_equal(ftruncate(fd, 0), -1);
+    assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC);
+    close(fd);
+}
+
 static void test_cannot_make(void **state)
 {
     struct err err;
@@ -233,7 +255,8 @@ int main(void)
         cmocka_unit_test(test_made_and_read), cmocka_unit_test(test_disk_full),
         cmocka_unit_test(test_text),          cmocka_unit_test(test_modes),
         cmocka_unit_test(test_not_a_file),    cmocka_unit_test(test_owner),
-        cmocka_unit_test(test_credential),    cmocka_unit_test(test_cannot_make),
+        cmocka_unit_test(test_credential),    cmocka_unit_test(test_nameless),
+        cmocka_unit_test(test_cannot_make),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);
