@@ -142,6 +142,7 @@ static int begin_round(struct strategy *s, struct err *err)
 static int end_round(struct strategy *s, struct err *err)
 {
     ASSERT(async_of(s)->is_under_way);
+    ASSERT(solo_n_ranks(s) > 1);
     async_of(s)->is_under_way = 0;
     if (exchange_wait_beside(s->at.exchange, err) < 0)
         return err->code;
@@ -170,6 +171,7 @@ static int async_between(struct strategy *s, struct err *err)
 {
     const int rc = s->begins_round ? begin_round(s, err) : end_if_there(s, err);
 
+    ASSERT(rc < 0 || !s->begins_round || async_of(s)->is_under_way);
     s->is_ready = is_ready(s);
     return rc;
 }

@@ -149,6 +149,7 @@ static int decentralized_begin(struct strategy *s, struct err *err)
         return 0;
     if (decentralized_rows(s)->peers == PEERS_SHIFT_ONE) {
         decentralized_of(s)->peer = decentralized_peer(coll_size(c), coll_rank(c), round_of(s));
+        ASSERT(decentralized_of(s)->peer != coll_rank(c));
         return meet_peer(s, err);
     }
     return solo_sum_aside(s, err);

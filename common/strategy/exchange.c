@@ -97,13 +97,19 @@ struct coll *exchange_coll(struct exchange *x) { return x->coll; }
 
 void exchange_begin(struct exchange *x, int64_t step)
 {
+    ASSERT(step >= 0 && !x->control.ticket);
     x->step = step;
     x->handed = (struct handed){0, 0};
 }
 
 int64_t exchange_step(const struct exchange *x) { return x->step; }
 
-struct handed exchange_end(struct exchange *x) { return x->handed; }
+struct handed exchange_end(struct exchange *x)
+{
+    ASSERT((x->handed.first == 0) == (x->handed.last == 0));
+    ASSERT(x->handed.first <= x->handed.last);
+    return x->handed;
+}
 
 void exchange_enter(struct exchange *x, enum phase phase) { x->phase = phase; }
 
@@ -162,6 +168,7 @@ void exchange_log_fini(struct exchange_log *log)
 
 void exchange_keep(struct exchange *x, struct exchange_log *log)
 {
+    ASSERT(!log || (x->o.is_device && !x->log)); /* one recording at a time */
     x->log = log;
     if (log)
         log->n = 0;
@@ -169,6 +176,7 @@ void exchange_keep(struct exchange *x, struct exchange_log *log)
 
 void exchange_repeat(struct exchange *x, const struct exchange_log *log)
 {
+    ASSERT(x->o.is_device && !x->log && log->n <= log->cap);
     for (int i = 0; i < log->n; i++)
         (void)exchange_enter_call(x, log->item[i].bucket, log->item[i].n_bytes, log->item[i].phase);
 }
@@ -177,6 +185,7 @@ void exchange_ran(struct exchange *x, struct handed h)
 {
     const int64_t now_ns = clock_mono_ns();
 
+    ASSERT((x->o.is_device || !h.last) && h.first <= h.last);
     for (int64_t id = h.first; id && id <= h.last; id++)
         ring_run(x->o.ring, id, now_ns);
 }
@@ -185,6 +194,7 @@ void exchange_ended(struct exchange *x, struct handed h, int is_failed)
 {
     const int64_t now_ns = clock_mono_ns();
 
+    ASSERT((x->o.is_device || !h.last) && h.first <= h.last);
     for (int64_t id = h.first; id && id <= h.last; id++)
         ring_end(x->o.ring, id, now_ns, is_failed);
 }
@@ -208,6 +218,7 @@ static int exchange_keep_copy(struct exchange *x, int bucket, int64_t ticket, co
  * leaves it out. */
 static int enter_bucket(struct exchange *x, int bucket, int64_t n, enum dtype dtype, int64_t *tag)
 {
+    ASSERT(x->coll && n >= 0);
     ASSERT(bucket >= 0 && bucket < n_all(x));
     if (is_in_step(x) && x->o.hooks.is_left_out(x->o.hooks.arg, bucket))
         return 0;
@@ -286,6 +297,7 @@ static int exchange_wait_for(struct exchange *x, struct pending *pending, int bu
 
     if (!p.ticket)
         return 0;
+    ASSERT(x->coll && p.what);
     exchange_at(x, bucket);
     pending->ticket = 0;
     return coll_wait(x->coll, p.ticket, err) < 0 ? err_wrap(err, "%s of bucket %d", p.what, bucket)
@@ -317,6 +329,7 @@ int exchange_sum_control(struct exchange *x, float *control, struct err *err)
         return exchange_allreduce(x, bucket, control, CONTROL_LEN, DTYPE_F32, err);
     if (x->o.hooks.is_left_out(x->o.hooks.arg, bucket))
         return 0;
+    ASSERT(x->coll && !x->control.ticket); /* one sum of it in a step */
     tag = exchange_hand_over(x, bucket, CONTROL_LEN * (int64_t)sizeof *control, x->phase);
     x->control.what = "sum of the control vector";
     x->control.ticket =
@@ -335,6 +348,7 @@ int exchange_sum_beside(struct exchange *x, float *p, int64_t n, struct err *err
 {
     const enum coll_channel channel = x->o.is_device ? COLL_URGENT : COLL_BULK;
 
+    ASSERT(x->coll && n > 0);
     ASSERT(!x->beside.ticket && !x->log);
     exchange_rest(x, 0, n, DTYPE_F32);
     atomic_store(&x->has_beside_ended, 0);
@@ -379,6 +393,7 @@ int exchange_sum_now(struct exchange *x, double *p, int64_t n, enum phase phase,
 {
     int64_t ticket;
 
+    ASSERT(x->coll && n >= 0);
     exchange_at(x, -1);
     ticket = coll_allreduce(x->coll, COLL_URGENT, p, n, DTYPE_F64,
                             exchange_hand_over(x, RING_SYNC, n * (int64_t)sizeof *p, phase), err);

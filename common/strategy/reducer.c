@@ -153,12 +153,14 @@ int reducer_form(struct reducer *r, int source, struct err *err)
 
 int reducer_epoch_end(struct reducer *r, struct err *err)
 {
+    ASSERT(r->coll && r->place == OUTSIDE);
     r->agreed_at = NO_STEP;
     return r->o.strategy->epoch_end ? r->o.strategy->epoch_end(r->strategy, err) : 0;
 }
 
 int reducer_met(struct reducer *r, struct err *err)
 {
+    ASSERT(r->coll && r->place == OUTSIDE);
     return r->o.strategy->met ? r->o.strategy->met(r->strategy, err) : 0;
 }
 
@@ -193,6 +195,7 @@ void reducer_agree(struct reducer *r, int64_t step, int n_ready)
 {
     const int n = coll_size(r->coll);
 
+    ASSERT(step >= 0 && n_ready >= 0 && n_ready <= n);
     if (n > 1 && n_ready >= n && r->agreed_at == NO_STEP && step >= r->free_from)
         r->agreed_at = step;
 }
@@ -200,6 +203,7 @@ void reducer_agree(struct reducer *r, int64_t step, int n_ready)
 int reducer_begin(struct reducer *r, int64_t step, int64_t n_updates, struct err *err)
 {
     ASSERT(r->coll && r->place == OUTSIDE);
+    ASSERT(r->strategy && n_updates >= 0);
     r->place = BEGUN;
     exchange_begin(r->exchange, step);
     exchange_enter(r->exchange, PHASE_FORWARD);
@@ -276,11 +280,13 @@ int reducer_release(struct reducer *r, int bucket, struct err *err)
 
 int reducer_gather(struct reducer *r, int bucket, struct err *err)
 {
+    ASSERT(r->coll && r->o.strategy->divided && bucket >= 0);
     return r->o.strategy->divided->gather(r->strategy, bucket, err);
 }
 
 int reducer_gathered(struct reducer *r, int bucket, struct err *err)
 {
+    ASSERT(r->coll && r->o.strategy->divided && bucket >= 0);
     return r->o.strategy->divided->gathered(r->strategy, bucket, err);
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/util.h"
 #include "coll/device.h"
 #include "op/control.h"
 #include "strategy/cut.h"
@@ -111,6 +112,7 @@ int solo_new(const struct strategy_site *site, size_t size, add_take_fn *add_tak
     struct solo *o = xcalloc(1, size);
     int rc;
 
+    ASSERT(size >= sizeof *o && site->param && site->control);
     o->base.at = *site;
     rc = backend_alloc(site->backend, n_bytes, "parameters that are exchanged", (void **)&o->aside,
                        err);
@@ -141,7 +143,7 @@ int solo_form(struct strategy *s, int source, struct err *err)
 {
     const float n = (float)solo_n_ranks(s);
 
-    (void)source;
+    ASSERT(source >= 0 && source < solo_n_ranks(s));
     return backend_copy_in(s->at.backend, solo_of(s)->words->n_ranks, &n, sizeof n, err);
 }
 
@@ -160,6 +162,7 @@ int solo_bucket_ready(struct strategy *s, int bucket, struct err *err)
     struct solo_words *w = solo_of(s)->words;
     float *nonfinite = s->at.control + CONTROL_NONFINITE;
 
+    ASSERT(bucket >= 0 && bucket < s->at.layout->n_buckets);
     if (bucket < s->at.layout->n_buckets - 1)
         return 0;
     if (copy_float(s, w->flag, w->one, err) < 0 || sketch_run(solo_of(s)->watch, err) < 0 ||

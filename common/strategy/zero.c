@@ -313,7 +313,7 @@ static int zero_form(struct strategy *s, int source, struct err *err)
 {
     int rc = 0;
 
-    (void)source;
+    ASSERT(source >= 0 && source < zero_n_ranks(s));
     drop_adders(s);
     drop_rounders(s);
     memset(zero_of(s)->is_out, NOTHING, (size_t)s->at.layout->n_buckets);
@@ -345,6 +345,7 @@ static int gather_bucket(struct strategy *s, int bucket, struct err *err)
 
     if (!has_stage_3(s) || cut_bucket(l, bucket) == 0)
         return 0;
+    ASSERT(!zero_of(s)->is_coming[bucket]);
     zero_of(s)->is_coming[bucket] = 1;
     to = s->at.param_bucket[bucket];
     if (own.n > 0 &&
@@ -427,4 +428,8 @@ static const struct strategy_divided comes_and_goes = {
 static const struct strategy_ops ways[ZERO_MOST_STAGE][2] = {
     {WAY(1, 1), WAY(1, 2)}, {WAY(2, 1), WAY(2, 2)}, {WAY(3, 1), WAY(3, 2)}};
 
-const struct strategy_ops *zero_choose(int stage, int buddy) { return &ways[stage - 1][buddy]; }
+const struct strategy_ops *zero_choose(int stage, int buddy)
+{
+    ASSERT(stage >= 1 && stage <= ZERO_MOST_STAGE && (buddy == 0 || buddy == 1));
+    return &ways[stage - 1][buddy];
+}
