@@ -53,7 +53,8 @@ def export(what, kind):
         except Exception as error:
             return str(error).split(" (")[0]
     program = torch.onnx.export(module, words, dynamo=True, dynamic_shapes=shapes, verbose=False)
-    return ",".join(str(getattr(size, "value", size)) for size in program.model.graph.inputs[0].shape)
+    shape = program.model.graph.inputs[0].shape
+    return ",".join(str(getattr(size, "value", size)) for size in shape)
 
 
 for step in sys.argv[1:]:
