@@ -14,7 +14,7 @@ typedef atomic_int_fast64_t number;
 
 struct slot {
     number id; /* 0: empty, or being filled */
-    number generation, number_in, step, bucket, n_bytes, phase, handed_ns;
+    number generation, number_in, step, bucket, n_bytes, phase, kind, handed_ns;
     number began_ns, ended_ns, is_failed;
     number track; /* in which its span lies; -1: in none */
 };
@@ -74,7 +74,8 @@ void ring_begin(struct ring *r, int64_t generation)
     ring_put(&r->generation, generation);
 }
 
-int64_t ring_hand(struct ring *r, int64_t step, int64_t bucket, int64_t n_bytes, int64_t phase)
+int64_t ring_hand(struct ring *r, int64_t step, int64_t bucket, int64_t n_bytes, int64_t phase,
+                  enum ring_kind kind)
 {
     int64_t id = ring_get(&r->handed) + 1;
     struct slot *s = ring_slot_of(r, id);
@@ -87,6 +88,7 @@ int64_t ring_hand(struct ring *r, int64_t step, int64_t bucket, int64_t n_bytes,
     ring_put(&s->bucket, bucket);
     ring_put(&s->n_bytes, n_bytes);
     ring_put(&s->phase, phase);
+    ring_put(&s->kind, kind);
     ring_put(&s->handed_ns, clock_mono_ns());
     ring_put(&s->began_ns, 0);
     ring_put(&s->ended_ns, 0);
@@ -130,9 +132,21 @@ static int has_ended(const struct ring *r, int64_t id)
     return id <= ring_get(&r->handed) && (ring_get(&s->id) != id || ring_get(&s->ended_ns) != 0);
 }
 
-static const char *name_of_bucket(int64_t bucket)
+const char *ring_kind_name(enum ring_kind k)
 {
-    return bucket >= 0 ? "all-reduce" : bucket == RING_SYNC ? "statistics" : "state";
+#define X(KIND, name) name,
+    static const char *const names[] = {RING_LIST(X)};
+#undef X
+    return (size_t)k < ARRAY_LEN(names) ? names[k] : "?";
+}
+
+static const char *ring_span_kind(const struct slot *s)
+{
+    const int64_t bucket = ring_get(&s->bucket);
+
+    if (ring_get(&s->is_failed))
+        return "failed";
+    return bucket >= 0 ? "bucket" : bucket == RING_SYNC ? "statistics" : "state";
 }
 
 /* The number of a collective in its formation rises with the formation's own, over 2^30 formations.
@@ -153,8 +167,8 @@ static void ring_add_span(struct ring *r, const struct slot *s, int64_t now_ns)
                                     .bucket = (int32_t)ring_get(&s->bucket)};
 
     if (began_ns)
-        spans_add(r->track[ring_get(&s->track)], &span, name_of_bucket(span.bucket),
-                  ring_get(&s->is_failed) ? "failed" : "collective");
+        spans_add(r->track[ring_get(&s->track)], &span,
+                  ring_kind_name((enum ring_kind)ring_get(&s->kind)), ring_span_kind(s));
 }
 
 void ring_end(struct ring *r, int64_t id, int64_t now_ns, int is_failed)

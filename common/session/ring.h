@@ -38,6 +38,24 @@ enum {
     RING_STATE = -2, /* all ranks take the source's state */
 };
 
+/* The operation, and its name in a timeline. */
+#define RING_LIST(X)                                                                 \
+    X(ALLREDUCE, "all-reduce")                                                       \
+    X(REDUCE_SCATTER, "reduce-scatter")                                              \
+    X(ALLGATHER, "all-gather")                                                       \
+    X(ALL_TO_ALL, "all-to-all")                                                      \
+    X(MESSAGES, "messages") /* to some ranks, and from some */                       \
+    X(REST, "rest")         /* nothing now: the bucket rests, or has begun before */ \
+    X(STATE, "state")       /* several, in the memory of the state */
+
+enum ring_kind {
+#define X(KIND, name) RING_OF_##KIND,
+    RING_LIST(X)
+#undef X
+};
+
+const char *ring_kind_name(enum ring_kind k);
+
 struct collective {
     int64_t generation; /* of the formation */
     int64_t number;     /* in it, from 1; 0: no entry */
@@ -72,7 +90,8 @@ void ring_begin(struct ring *r, int64_t generation);
 
 /* Enter a collective that is about to be queued.  Returns its id for ring_run and ring_end: above
  * 0, and 1 higher than that of the entry before. */
-int64_t ring_hand(struct ring *r, int64_t step, int64_t bucket, int64_t n_bytes, int64_t phase);
+int64_t ring_hand(struct ring *r, int64_t step, int64_t bucket, int64_t n_bytes, int64_t phase,
+                  enum ring_kind kind);
 /* The collective begins; it has ended. */
 void ring_run(struct ring *r, int64_t id, int64_t now_ns);
 void ring_end(struct ring *r, int64_t id, int64_t now_ns, int is_failed);

@@ -126,9 +126,9 @@ static void exchange_at(struct exchange *x, int64_t bucket)
 /* ---- the record of collectives ---- */
 
 static int64_t exchange_enter_call(struct exchange *x, int64_t bucket, int64_t n_bytes,
-                                   enum phase phase)
+                                   enum phase phase, enum ring_kind kind)
 {
-    const int64_t id = ring_hand(x->o.ring, x->step, bucket, n_bytes, phase);
+    const int64_t id = ring_hand(x->o.ring, x->step, bucket, n_bytes, phase, kind);
 
     if (x->o.is_device) {
         x->handed.first = x->handed.first ? x->handed.first : id;
@@ -138,7 +138,7 @@ static int64_t exchange_enter_call(struct exchange *x, int64_t bucket, int64_t n
 }
 
 static void exchange_remember(struct exchange_log *log, int64_t bucket, int64_t n_bytes,
-                              enum phase phase)
+                              enum phase phase, enum ring_kind kind)
 {
     if (log->n == log->cap) {
         log->cap = log->cap ? 2 * log->cap : 16;
@@ -146,17 +146,18 @@ static void exchange_remember(struct exchange_log *log, int64_t bucket, int64_t 
     }
     log->item[log->n].bucket = bucket;
     log->item[log->n].n_bytes = n_bytes;
+    log->item[log->n].kind = kind;
     log->item[log->n++].phase = phase;
 }
 
 /* Enter the next collective in the record, and return its tag. */
 static int64_t exchange_hand_over(struct exchange *x, int64_t bucket, int64_t n_bytes,
-                                  enum phase phase)
+                                  enum phase phase, enum ring_kind kind)
 {
-    const int64_t id = exchange_enter_call(x, bucket, n_bytes, phase);
+    const int64_t id = exchange_enter_call(x, bucket, n_bytes, phase, kind);
 
     if (x->log)
-        exchange_remember(x->log, bucket, n_bytes, phase);
+        exchange_remember(x->log, bucket, n_bytes, phase, kind);
     return x->o.is_device ? COLL_TAG_NONE : id;
 }
 
@@ -178,7 +179,8 @@ void exchange_repeat(struct exchange *x, const struct exchange_log *log)
 {
     ASSERT(x->o.is_device && !x->log && log->n <= log->cap);
     for (int i = 0; i < log->n; i++)
-        (void)exchange_enter_call(x, log->item[i].bucket, log->item[i].n_bytes, log->item[i].phase);
+        (void)exchange_enter_call(x, log->item[i].bucket, log->item[i].n_bytes, log->item[i].phase,
+                                  log->item[i].kind);
 }
 
 void exchange_ran(struct exchange *x, struct handed h)
@@ -202,27 +204,28 @@ void exchange_ended(struct exchange *x, struct handed h, int is_failed)
 /* ---- collectives ---- */
 
 struct kind {
-    const char *name;
+    enum ring_kind kind;
     int64_t (*start)(struct coll *c, enum coll_channel ch, void *x, int64_t n, enum dtype dtype,
                      int64_t tag, struct err *err);
 };
 
-static int exchange_keep_copy(struct exchange *x, int bucket, int64_t ticket, const char *what)
+static int exchange_keep_copy(struct exchange *x, int bucket, int64_t ticket, enum ring_kind kind)
 {
     if (ticket > 0)
-        x->pending[bucket] = (struct pending){ticket, what};
+        x->pending[bucket] = (struct pending){ticket, ring_kind_name(kind)};
     return ticket < 0 ? (int)ticket : 0;
 }
 
 /* Enter the bucket's collective, of n elements, in the record.  Returns 0 if a fault on purpose
  * leaves it out. */
-static int enter_bucket(struct exchange *x, int bucket, int64_t n, enum dtype dtype, int64_t *tag)
+static int enter_bucket(struct exchange *x, int bucket, int64_t n, enum dtype dtype,
+                        enum ring_kind kind, int64_t *tag)
 {
     ASSERT(x->coll && n >= 0);
     ASSERT(bucket >= 0 && bucket < n_all(x));
     if (is_in_step(x) && x->o.hooks.is_left_out(x->o.hooks.arg, bucket))
         return 0;
-    *tag = exchange_hand_over(x, bucket, n * (int64_t)dtype_size(dtype), x->phase);
+    *tag = exchange_hand_over(x, bucket, n * (int64_t)dtype_size(dtype), x->phase, kind);
     return 1;
 }
 
@@ -231,30 +234,30 @@ static int exchange_start(struct exchange *x, const struct kind *k, int bucket, 
 {
     int64_t tag;
 
-    if (!enter_bucket(x, bucket, n, dtype, &tag))
+    if (!enter_bucket(x, bucket, n, dtype, k->kind, &tag))
         return 0;
     return exchange_keep_copy(x, bucket, k->start(x->coll, COLL_BULK, p, n, dtype, tag, err),
-                              k->name);
+                              k->kind);
 }
 
 int exchange_allreduce(struct exchange *x, int bucket, void *p, int64_t n, enum dtype dtype,
                        struct err *err)
 {
-    return exchange_start(x, &(struct kind){"all-reduce", coll_allreduce}, bucket, p, n, dtype,
+    return exchange_start(x, &(struct kind){RING_OF_ALLREDUCE, coll_allreduce}, bucket, p, n, dtype,
                           err);
 }
 
 int exchange_reduce_scatter(struct exchange *x, int bucket, void *p, int64_t n, enum dtype dtype,
                             struct err *err)
 {
-    return exchange_start(x, &(struct kind){"reduce-scatter", coll_reduce_scatter}, bucket, p, n,
-                          dtype, err);
+    return exchange_start(x, &(struct kind){RING_OF_REDUCE_SCATTER, coll_reduce_scatter}, bucket, p,
+                          n, dtype, err);
 }
 
 int exchange_allgather_spans(struct exchange *x, int bucket, void *p, int64_t n, enum dtype dtype,
                              struct err *err)
 {
-    return exchange_start(x, &(struct kind){"all-gather", coll_allgather_spans}, bucket, p, n,
+    return exchange_start(x, &(struct kind){RING_OF_ALLGATHER, coll_allgather_spans}, bucket, p, n,
                           dtype, err);
 }
 
@@ -263,10 +266,11 @@ int exchange_all_to_all(struct exchange *x, int bucket, struct coll_parts from,
 {
     int64_t tag;
 
-    if (!enter_bucket(x, bucket, n, dtype, &tag))
+    if (!enter_bucket(x, bucket, n, dtype, RING_OF_ALL_TO_ALL, &tag))
         return 0;
-    return exchange_keep_copy(
-        x, bucket, coll_all_to_all(x->coll, COLL_BULK, from, to, dtype, tag, err), "all-to-all");
+    return exchange_keep_copy(x, bucket,
+                              coll_all_to_all(x->coll, COLL_BULK, from, to, dtype, tag, err),
+                              RING_OF_ALL_TO_ALL);
 }
 
 int exchange_messages(struct exchange *x, int bucket, struct coll_message send,
@@ -274,15 +278,17 @@ int exchange_messages(struct exchange *x, int bucket, struct coll_message send,
 {
     int64_t tag;
 
-    if (!enter_bucket(x, bucket, n, dtype, &tag))
+    if (!enter_bucket(x, bucket, n, dtype, RING_OF_MESSAGES, &tag))
         return 0;
-    return exchange_keep_copy(
-        x, bucket, coll_exchange(x->coll, COLL_BULK, send, recv, dtype, tag, err), "messages");
+    return exchange_keep_copy(x, bucket,
+                              coll_exchange(x->coll, COLL_BULK, send, recv, dtype, tag, err),
+                              RING_OF_MESSAGES);
 }
 
 void exchange_rest(struct exchange *x, int bucket, int64_t n, enum dtype dtype)
 {
-    const int64_t id = exchange_hand_over(x, bucket, n * (int64_t)dtype_size(dtype), x->phase);
+    const int64_t id =
+        exchange_hand_over(x, bucket, n * (int64_t)dtype_size(dtype), x->phase, RING_OF_REST);
 
     if (x->o.is_device) /* the engine marks it with the step's other entries */
         return;
@@ -330,7 +336,8 @@ int exchange_sum_control(struct exchange *x, float *control, struct err *err)
     if (x->o.hooks.is_left_out(x->o.hooks.arg, bucket))
         return 0;
     ASSERT(x->coll && !x->control.ticket); /* one sum of it in a step */
-    tag = exchange_hand_over(x, bucket, CONTROL_LEN * (int64_t)sizeof *control, x->phase);
+    tag = exchange_hand_over(x, bucket, CONTROL_LEN * (int64_t)sizeof *control, x->phase,
+                             RING_OF_ALLREDUCE);
     x->control.what = "sum of the control vector";
     x->control.ticket =
         coll_allreduce(x->coll, COLL_URGENT, control, CONTROL_LEN, DTYPE_F32, tag, err);
@@ -395,7 +402,8 @@ int exchange_sum_now(struct exchange *x, double *p, int64_t n, enum phase phase,
 
     ASSERT(x->coll && n >= 0);
     exchange_at(x, -1);
-    ticket = coll_allreduce(x->coll, COLL_URGENT, p, n, DTYPE_F64,
-                            exchange_hand_over(x, RING_SYNC, n * (int64_t)sizeof *p, phase), err);
+    ticket = coll_allreduce(
+        x->coll, COLL_URGENT, p, n, DTYPE_F64,
+        exchange_hand_over(x, RING_SYNC, n * (int64_t)sizeof *p, phase, RING_OF_ALLREDUCE), err);
     return ticket < 0 ? (int)ticket : coll_wait(x->coll, ticket, err);
 }

@@ -146,6 +146,7 @@ struct exchange_log {
     struct {
         int64_t bucket, n_bytes;
         enum phase phase;
+        enum ring_kind kind;
     } * item; /* [n], of [cap] */
     int n, cap;
 };

@@ -239,7 +239,8 @@ static double own_rate(const struct trainer *t)
 /* Gather every rank's speed into rate[n_ranks].  Returns 1 if a rank computed nothing. */
 static int balance_measure(struct trainer *t, double *rate, struct err *err)
 {
-    const int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_UPDATE);
+    const int64_t id =
+        ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_UPDATE, RING_OF_ALLGATHER);
     const double mine = own_rate(t);
     int rc;
 

@@ -196,7 +196,8 @@ static size_t buckets_decide(const struct trainer *t, const double *all)
 static int buckets_agree(struct trainer *t, int64_t *choice, struct err *err)
 {
     const size_t n = 2 * (size_t)t->layout->n_buckets;
-    const int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_UPDATE);
+    const int64_t id =
+        ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_UPDATE, RING_OF_ALLGATHER);
     double *own = xcalloc(n, sizeof *own), *all = xcalloc(n * (size_t)t->n_ranks, sizeof *all);
     int rc;
 

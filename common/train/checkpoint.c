@@ -39,7 +39,8 @@ static int checkpoint_recorded(struct trainer *t,
                                int (*work)(struct trainer *t, void *arg, struct err *err),
                                void *arg, struct err *err)
 {
-    const int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_CHECKPOINT);
+    const int64_t id =
+        ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_CHECKPOINT, RING_OF_STATE);
     int rc;
 
     ring_run(t->ring, id, clock_mono_ns());

@@ -380,7 +380,7 @@ static int end_shards(struct trainer *t, enum epoch_end end, struct err *err)
 
     if (!trainer_is_divided(t))
         return 0;
-    id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_UPDATE);
+    id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_UPDATE, RING_OF_STATE);
     ring_run(t->ring, id, clock_mono_ns());
     rc = shards_prove(t->state, t->step.coll, err);
     if (rc == 0 && end == EPOCH_REGROUP)

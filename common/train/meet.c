@@ -156,7 +156,7 @@ int meet(struct trainer *t, struct err *err)
         return 0;
     if (t->n_ranks == 1)
         return meet_is_over(t, err);
-    id = ring_hand(t->ring, step, RING_STATE, 0, PHASE_REDUCE);
+    id = ring_hand(t->ring, step, RING_STATE, 0, PHASE_REDUCE, RING_OF_STATE);
     ring_run(t->ring, id, clock_mono_ns());
     t->hooks.at(t->hooks.arg, PHASE_REDUCE, 0, step, -1);
     rc = average_slots(&m, err);

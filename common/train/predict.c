@@ -206,7 +206,8 @@ static int predict_gather(struct predict *p, int64_t at, int64_t n, struct err *
 {
     struct trainer *t = p->t;
     const int64_t own = predict_part_of(p, t->rank).n * p->n_outputs;
-    const int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_VALIDATE);
+    const int64_t id =
+        ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_VALIDATE, RING_OF_ALLGATHER);
     int rc;
 
     for (int64_t i = 0; i < n; i++)

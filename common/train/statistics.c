@@ -101,8 +101,8 @@ static int statistics_gather(struct pass *p, struct err *err)
 {
     struct trainer *t = p->t;
     const size_t n_bytes = sizeof *p->own * (size_t)p->n;
-    const int64_t id =
-        ring_hand(t->ring, t->state->at.step, RING_STATE, (int64_t)n_bytes, PHASE_VALIDATE);
+    const int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, (int64_t)n_bytes,
+                                 PHASE_VALIDATE, RING_OF_ALLGATHER);
     int rc;
 
     ring_run(t->ring, id, clock_mono_ns());
@@ -197,7 +197,7 @@ static int statistics_enter(struct trainer *t, int with_statistics, struct err *
 
     if (!t->state->shards)
         return average_enter(t->step.average, with_statistics, NULL, err);
-    id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_VALIDATE);
+    id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_VALIDATE, RING_OF_STATE);
     ring_run(t->ring, id, clock_mono_ns());
     rc = average_enter(t->step.average, with_statistics, t->step.coll, err);
     ring_end(t->ring, id, clock_mono_ns(), rc < 0);

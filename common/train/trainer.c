@@ -271,7 +271,7 @@ static int take_source(struct trainer *t, int source, struct err *err)
 /* These collectives make no entries in the record, so all of them together get one. */
 static int take_state(struct trainer *t, int source, int *records, struct err *err)
 {
-    int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_FORM);
+    int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_FORM, RING_OF_STATE);
     int rc;
 
     ring_run(t->ring, id, clock_mono_ns());

@@ -154,7 +154,8 @@ static int sum_metrics(struct trainer *t, const struct seen *mine, struct seen *
                        struct err *err)
 {
     double *all = xcalloc((size_t)t->n_ranks, sizeof *mine), *to = sum->trained;
-    const int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_VALIDATE);
+    const int64_t id =
+        ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_VALIDATE, RING_OF_ALLGATHER);
     int rc;
 
     ring_run(t->ring, id, clock_mono_ns());

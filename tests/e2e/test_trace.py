@@ -131,6 +131,20 @@ class Trace(dp.Case):
                  for rank in range(3)}
         self.assertGreater(min(walls.values()), 300e3)
 
+    def test_divided_state(self):
+        """Collectives have the names of what is done; with ZeRO a rank gives its buddy a copy."""
+        for zero, names in ((0, {"all-reduce"}),
+                            (2, {"all-reduce", "reduce-scatter", "all-gather", "messages"})):
+            run = f"run{zero}"
+            self.run_driver("--local", "--run-dir", run, n=2,
+                            job={**JOB, "report.trace": [2, 3], "strategy.zero": zero})
+            line = self.timeline(run)
+            self.assert_sound(line, 2, [2, 3])
+            for rank in range(2):
+                self.assertEqual({span["name"] for span in line.spans if span["pid"] == rank
+                                  and span["cat"] == "bucket" and "collective" in span["args"]},
+                                 names)
+
     def test_running_job(self):
         """A job that runs is recorded by a word to its driver, twice."""
         job = {**dp.ENDLESS, "cluster.driver_timeout": 0}

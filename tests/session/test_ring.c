@@ -16,12 +16,12 @@ static void numbers_count_in_each_formation(void **state)
     struct collective c[RING_LEN];
     (void)state;
     ring_begin(r, 1);
-    assert_int_equal(ring_hand(r, 7, RING_STATE, 0, 3), 1);
+    assert_int_equal(ring_hand(r, 7, RING_STATE, 0, 3, RING_OF_STATE), 1);
     ring_run(r, 1, 100);
     ring_end(r, 1, 200, 0);
     ring_begin(r, 2);
-    assert_int_equal(ring_hand(r, 8, 0, 4096, 6), 2);
-    assert_int_equal(ring_hand(r, 8, 1, 512, 6), 3);
+    assert_int_equal(ring_hand(r, 8, 0, 4096, 6, RING_OF_ALLREDUCE), 2);
+    assert_int_equal(ring_hand(r, 8, 1, 512, 6, RING_OF_ALLREDUCE), 3);
     ring_run(r, 2, 300);
     ring_end(r, 2, 400, 0);
     ring_run(r, 3, 500);
@@ -58,7 +58,7 @@ static void one_that_overtakes(void **state)
     (void)state;
     ring_begin(r, 1);
     for (int i = 0; i < 4; i++)
-        ring_hand(r, 5, i, 64, 6);
+        ring_hand(r, 5, i, 64, 6, RING_OF_ALLREDUCE);
     for (int id = 2; id <= 3; id++) {
         ring_run(r, id, 100);
         ring_end(r, id, 200, 0);
@@ -84,10 +84,10 @@ static void a_replaced_entry_counts_as_ended(void **state)
 
     (void)state;
     ring_begin(r, 1);
-    slow = ring_hand(r, 1, 0, 10, 6);
+    slow = ring_hand(r, 1, 0, 10, 6, RING_OF_ALLREDUCE);
     ring_run(r, slow, 1);
     for (int i = 0; i < RING_LEN + 3; i++)
-        ring_end(r, ring_hand(r, 1, RING_SYNC, 8, 6), 2 + i, 0);
+        ring_end(r, ring_hand(r, 1, RING_SYNC, 8, 6, RING_OF_ALLREDUCE), 2 + i, 0);
     ring_head(r, &h);
     assert_int_equal(h.n_ended, RING_LEN + 4);
     ring_end(r, slow, 9999, 0);
@@ -105,11 +105,11 @@ static void the_newest_are_kept(void **state)
     assert_int_equal(ring_read(r, c), 0);
     ring_begin(r, 1);
     for (int i = 1; i <= 3 * RING_LEN + 5; i++) {
-        int64_t id = ring_hand(r, i, i % 4, 10 * i, 6);
+        int64_t id = ring_hand(r, i, i % 4, 10 * i, 6, RING_OF_ALLREDUCE);
         ring_run(r, id, i);
         ring_end(r, id, i + 1, 0);
     }
-    assert_int_equal(ring_hand(r, 9999, 0, 0, 6), 3 * RING_LEN + 6);
+    assert_int_equal(ring_hand(r, 9999, 0, 0, 6, RING_OF_ALLREDUCE), 3 * RING_LEN + 6);
     assert_int_equal(ring_read(r, c), RING_LEN);
     for (int i = 0; i < RING_LEN - 1; i++) {
         assert_int_equal(c[i].number, 2 * RING_LEN + 7 + i);
@@ -137,7 +137,7 @@ static void *hand_over(void *arg)
             sched_yield();
         while (i == OUTSTANDING && !atomic_load(&s->n_read)) /* the reader may come late */
             sched_yield();
-        ring_hand(s->ring, 3 * i, i % 5, 7 * i, i % 11);
+        ring_hand(s->ring, 3 * i, i % 5, 7 * i, i % 11, RING_OF_ALLREDUCE);
         atomic_store(&s->handed, i);
     }
     return NULL;
@@ -206,7 +206,7 @@ static void *form_often(void *arg)
         int64_t id = 0;
         ring_begin(s->ring, g);
         for (int i = 0; i < IN_EACH; i++)
-            id = ring_hand(s->ring, g, i, 8, 6);
+            id = ring_hand(s->ring, g, i, 8, 6, RING_OF_ALLREDUCE);
         for (int i = IN_EACH - 1; i >= 0; i--)
             ring_end(s->ring, id - i, g, 0);
         atomic_store(&s->ended, g);
