@@ -66,17 +66,20 @@ void buf_append(struct buf *b, const void *src, size_t n)
 
 void buf_printf(struct buf *b, const char *fmt, ...)
 {
+    const size_t room = b->cap - b->len;
     va_list ap;
     int len;
 
     va_start(ap, fmt);
-    len = vsnprintf(NULL, 0, fmt, ap);
+    len = vsnprintf(room ? (char *)b->data + b->len : NULL, room, fmt, ap);
     va_end(ap);
     ASSERT(len >= 0);
-    buf_reserve(b, (size_t)len + 1);
-    va_start(ap, fmt);
-    vsnprintf((char *)b->data + b->len, (size_t)len + 1, fmt, ap);
-    va_end(ap);
+    if ((size_t)len >= room) {
+        buf_reserve(b, (size_t)len + 1);
+        va_start(ap, fmt);
+        vsnprintf((char *)b->data + b->len, (size_t)len + 1, fmt, ap);
+        va_end(ap);
+    }
     b->len += (size_t)len;
 }
 

@@ -4,6 +4,7 @@
  * middle of its record.  Times in the file are microseconds since the first span. */
 #include "see/timeline.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -163,9 +164,11 @@ struct arrival { /* a rank begins a collective */
     int rank;
 };
 
-struct arrivals {
-    struct arrival *a;
-    int n;
+struct last_come { /* to a collective */
+    int64_t collective;
+    int64_t at_ns, lead_ns; /* when it came, and for how long the first one had waited */
+    int rank;               /* -1: the clocks cannot tell */
+    int n;                  /* ranks whose record has the collective */
 };
 
 static int by_collective(const void *x, const void *y)
@@ -177,71 +180,77 @@ static int by_collective(const void *x, const void *y)
     return (a->at_ns > b->at_ns) - (a->at_ns < b->at_ns);
 }
 
-static struct arrivals timeline_arrivals(const struct timeline *t)
+/* In the order of collectives, then of time.  *n: how many; for free(). */
+static struct arrival *timeline_arrivals(const struct timeline *t, int *n)
 {
-    struct arrivals out = {xcalloc((size_t)t->n_spans + 1, sizeof *out.a), 0};
+    struct arrival *a = xcalloc((size_t)t->n_spans + 1, sizeof *a);
+
+    *n = 0;
 
     for (int k = 0; k < t->n; k++) {
         const struct timeline_rank *r = &t->rank[k];
 
         for (int i = 0; r->is_whole && i < r->n; i++)
             if (r->span[i].collective > 0)
-                out.a[out.n++] = (struct arrival){.collective = r->span[i].collective,
-                                                  .at_ns = r->span[i].begin_ns - r->offset_ns,
-                                                  .error_ns = r->error_ns,
-                                                  .rank = k};
+                a[(*n)++] = (struct arrival){.collective = r->span[i].collective,
+                                             .at_ns = r->span[i].begin_ns - r->offset_ns,
+                                             .error_ns = r->error_ns,
+                                             .rank = k};
     }
-    qsort(out.a, (size_t)out.n, sizeof *out.a, by_collective);
-    return out;
+    qsort(a, (size_t)*n, sizeof *a, by_collective);
+    return a;
 }
 
-/* The entries of one collective: the index of the first, and how many. */
-static int find_collective(const struct arrivals *all, int64_t collective, int *n)
+/* n arrivals at one collective, in their order. */
+static struct last_come last_of(const struct arrival *a, int n)
 {
-    int lo = 0, hi = all->n;
+    const struct arrival *last = &a[n - 1];
+    struct last_come out = {.collective = a->collective,
+                            .rank = -1,
+                            .n = n,
+                            .at_ns = last->at_ns,
+                            .lead_ns = last->at_ns - a->at_ns};
 
-    while (lo < hi) {
-        const int mid = (lo + hi) / 2;
-
-        if (all->a[mid].collective < collective)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    for (*n = 0; lo + *n < all->n && all->a[lo + *n].collective == collective;)
-        ++*n;
-    return lo;
-}
-
-struct last_come {
-    int rank;               /* -1: the clocks cannot tell */
-    int n;                  /* ranks whose record has the collective */
-    int64_t at_ns, lead_ns; /* when it came, and for how long the first one had waited */
-};
-
-static struct last_come last_of(const struct arrivals *all, int64_t collective)
-{
-    struct last_come out = {.rank = -1};
-    const int at = find_collective(all, collective, &out.n);
-    const struct arrival *last = &all->a[at + out.n - 1];
-
-    if (out.n < 2)
-        return out;
-    out.at_ns = last->at_ns;
-    out.lead_ns = last->at_ns - all->a[at].at_ns;
-    for (int i = 0; i < out.n; i++)
-        if (all->a[at + i].error_ns < 0)
+    for (int i = 0; i < n; i++)
+        if (a[i].error_ns < 0)
             return out;
-    if (last->at_ns - last[-1].at_ns >= last->error_ns + last[-1].error_ns)
+    if (n > 1 && last->at_ns - last[-1].at_ns >= last->error_ns + last[-1].error_ns)
         out.rank = last->rank;
     return out;
 }
 
+/* Of each collective, by number.  *n: how many; for free(). */
+static struct last_come *timeline_lasts(const struct timeline *t, int *n)
+{
+    int n_arrivals, end;
+    struct arrival *a = timeline_arrivals(t, &n_arrivals);
+    struct last_come *last = xcalloc((size_t)n_arrivals + 1, sizeof *last);
+
+    *n = 0;
+    for (int at = 0; at < n_arrivals; at = end) {
+        for (end = at + 1; end < n_arrivals && a[end].collective == a[at].collective;)
+            end++;
+        last[(*n)++] = last_of(a + at, end - at);
+    }
+    free(a);
+    return last;
+}
+
+static int by_number(const void *key, const void *element)
+{
+    const int64_t x = *(const int64_t *)key, y = ((const struct last_come *)element)->collective;
+
+    return (x > y) - (x < y);
+}
+
 /* ---- writing ---- */
+
+enum { US_TEXT = 32 };
 
 struct timeline_out {
     const struct timeline *t;
-    const struct arrivals *all;
+    const struct last_come *last; /* [n_last] by collective */
+    int n_last;
     struct buf *out;
     int64_t zero_ns, end_ns; /* the driver's clock at the first span, and at the last one's end */
     char **name;             /* of the rank that is written, as JSON */
@@ -266,10 +275,19 @@ static void timeline_text(struct buf *out, const char *text)
     free(quoted);
 }
 
+/* Microseconds. */
+static const char *us_text(int64_t ns, char out[US_TEXT])
+{
+    snprintf(out, US_TEXT, "%s%lld.%03lld", ns < 0 ? "-" : "", (long long)llabs(ns / 1000),
+             (long long)llabs(ns % 1000));
+    return out;
+}
+
 static void put_us(struct buf *out, const char *key, int64_t ns)
 {
-    buf_printf(out, "\"%s\":%s%lld.%03lld", key, ns < 0 ? "-" : "", (long long)llabs(ns / 1000),
-               (long long)llabs(ns % 1000));
+    char text[US_TEXT];
+
+    buf_printf(out, "\"%s\":%s", key, us_text(ns, text));
 }
 
 static void begin_event(struct timeline_out *o) { buf_printf(o->out, "%s\n{", o->n++ ? "," : ""); }
@@ -302,41 +320,37 @@ static void put_names_of(struct timeline_out *o, int rank, const struct timeline
 
 static void put_last(struct timeline_out *o, const struct trace_span *s)
 {
-    const struct last_come last = last_of(o->all, s->collective);
+    const struct last_come *last =
+        bsearch(&s->collective, o->last, (size_t)o->n_last, sizeof *last, by_number);
+    char at[US_TEXT], lead[US_TEXT];
 
-    if (last.rank >= 0)
-        buf_printf(o->out, ",\"last_rank\":%d", last.rank);
-    if (last.n >= 2) {
-        buf_printf(o->out, ",");
-        put_us(o->out, "last_us", last.at_ns - o->zero_ns);
-        buf_printf(o->out, ",");
-        put_us(o->out, "first_waited_us", last.lead_ns);
-    }
+    buf_printf(o->out, ",\"collective\":\"%lld.%lld\"", (long long)(s->collective >> 32),
+               (long long)(s->collective & UINT32_MAX));
+    if (last && last->rank >= 0)
+        buf_printf(o->out, ",\"last_rank\":%d", last->rank);
+    if (last && last->n >= 2)
+        buf_printf(o->out, ",\"last_us\":%s,\"first_waited_us\":%s",
+                   us_text(last->at_ns - o->zero_ns, at), us_text(last->lead_ns, lead));
 }
 
 static void put_span(struct timeline_out *o, int rank, const struct timeline_rank *r,
                      const struct trace_span *s)
 {
+    char at[US_TEXT], took[US_TEXT];
+
     begin_event(o);
-    buf_printf(o->out, "\"ph\":\"X\",\"pid\":%d,\"tid\":%d,", rank, s->track);
-    put_us(o->out, "ts", s->begin_ns - r->offset_ns - o->zero_ns);
-    buf_printf(o->out, ",");
-    put_us(o->out, "dur", s->took_ns);
-    buf_printf(o->out, ",\"name\":");
-    buf_printf(o->out, "%s", o->name[s->name]);
-    buf_printf(o->out, ",\"cat\":");
-    buf_printf(o->out, "%s", o->name[s->kind]);
-    buf_printf(o->out, ",\"args\":{\"step\":%lld", (long long)s->step);
+    buf_printf(o->out,
+               "\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%s,\"dur\":%s,\"name\":%s,\"cat\":%s,"
+               "\"args\":{\"step\":%lld",
+               rank, s->track, us_text(s->begin_ns - r->offset_ns - o->zero_ns, at),
+               us_text(s->took_ns, took), o->name[s->name], o->name[s->kind], (long long)s->step);
     if (s->bucket >= 0)
         buf_printf(o->out, ",\"bucket\":%d", s->bucket);
     if (s->n_bytes > 0)
         buf_printf(o->out, ",\"bytes\":%lld", (long long)s->n_bytes);
-    if (s->collective > 0) {
-        buf_printf(o->out, ",\"collective\":\"%lld.%lld\"", (long long)(s->collective >> 32),
-                   (long long)(s->collective & UINT32_MAX));
+    if (s->collective > 0)
         put_last(o, s);
-    }
-    buf_printf(o->out, "}}");
+    buf_append(o->out, "}}", 2);
 }
 
 static void put_rank_events(struct timeline_out *o, int rank, const struct timeline_rank *r)
@@ -386,7 +400,14 @@ static const char *why_missing(const struct timeline *t, int rank)
     return why;
 }
 
-/* The losses during the record, by the driver's clock. */
+/* 1: the loss was during the record, or before the rank had sent its part. */
+static int is_within(const struct timeline_out *o, const struct timeline_loss *loss)
+{
+    const int has_part = loss->rank < o->t->n && o->t->rank[loss->rank].is_whole;
+
+    return loss->at_ns >= o->zero_ns && (loss->at_ns <= o->end_ns || !has_part);
+}
+
 static void put_losses(const struct timeline_out *o)
 {
     const struct timeline_loss *loss = o->t->loss;
@@ -394,7 +415,7 @@ static void put_losses(const struct timeline_out *o)
 
     buf_printf(o->out, "\"lost\":[");
     for (int i = 0; i < o->t->n_losses; i++) {
-        if (loss[i].at_ns < o->zero_ns || loss[i].at_ns > o->end_ns)
+        if (!is_within(o, &loss[i]))
             continue;
         buf_printf(o->out, "%s{\"rank\":%d,\"host\":", n++ ? "," : "", loss[i].rank);
         timeline_text(o->out, loss[i].host);
@@ -488,11 +509,31 @@ static void find_bounds(struct timeline_out *o)
     o->end_ns = max_i64(o->end_ns, o->zero_ns);
 }
 
+/* A line through all ranks where one was lost. */
+static void put_loss_events(struct timeline_out *o)
+{
+    const struct timeline_loss *loss = o->t->loss;
+    char at[US_TEXT];
+
+    for (int i = 0; i < o->t->n_losses; i++) {
+        if (!is_within(o, &loss[i]))
+            continue;
+        begin_event(o);
+        buf_printf(o->out,
+                   "\"ph\":\"i\",\"s\":\"g\",\"pid\":0,\"tid\":0,\"ts\":%s,"
+                   "\"name\":\"rank %d is lost\",\"cat\":\"lost\",\"args\":{\"reason\":",
+                   us_text(loss[i].at_ns - o->zero_ns, at), loss[i].rank);
+        timeline_text(o->out, loss[i].why);
+        buf_printf(o->out, "}}");
+    }
+}
+
 void timeline_json(const struct timeline *t, const char *run, int n_ranks, struct buf *out)
 {
-    struct arrivals all = timeline_arrivals(t);
-    struct timeline_out o = {.t = t, .all = &all, .out = out, .end_ns = INT64_MIN};
+    struct timeline_out o = {.t = t, .out = out, .end_ns = INT64_MIN};
+    struct last_come *last = timeline_lasts(t, &o.n_last);
 
+    o.last = last;
     find_bounds(&o);
     buf_printf(out, "{\"displayTimeUnit\":\"ms\",\n");
     put_metadata(&o, run, n_ranks);
@@ -500,6 +541,7 @@ void timeline_json(const struct timeline *t, const char *run, int n_ranks, struc
     for (int k = 0; k < t->n; k++)
         if (t->rank[k].is_whole)
             put_rank_events(&o, k, &t->rank[k]);
+    put_loss_events(&o);
     buf_printf(out, "\n]}\n");
-    free(all.a);
+    free(last);
 }

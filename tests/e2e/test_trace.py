@@ -15,6 +15,22 @@ JOB = {**dp.LIGHT, "data.samples": 1024, "data.validation_samples": 256, "train.
 THREADS = {"engine", "comm", "comm 2", "loader", "disk"}
 
 
+def check_event(event):
+    """As the Trace Event Format has complete events (X), metadata (M) and instants (i)."""
+    for key in ("pid", "tid"):
+        assert isinstance(event[key], int) and event[key] >= 0, event
+    assert isinstance(event["name"], str) and event["name"], event
+    if event["ph"] == "M":
+        assert event["name"] in ("process_name", "process_sort_index", "thread_name"), event
+        return
+    assert event["ph"] in "Xi" and event["ts"] >= 0 and isinstance(event["cat"], str), event
+    assert isinstance(event["args"], dict), event
+    if event["ph"] == "X":
+        assert event["dur"] >= 0 and isinstance(event["args"]["step"], int), event
+    else:
+        assert event["s"] == "g", event
+
+
 class Timeline:
     """A trace.json, checked for what must be true of each."""
 
@@ -24,6 +40,9 @@ class Timeline:
         self.metadata = self.file["metadata"]
         self.ranks = {rank["rank"]: rank for rank in self.metadata["ranks"]}
         events = self.file["traceEvents"]
+        for event in events:
+            check_event(event)
+        self.instants = [event for event in events if event["ph"] == "i"]
         self.processes = {event["pid"]: event["args"]["name"] for event in events
                           if event["name"] == "process_name"}
         self.threads = {(event["pid"], event["tid"]): event["args"]["name"] for event in events
@@ -50,7 +69,11 @@ def end(span):
 
 class Trace(dp.Case):
     def timeline(self, run="run", name="trace.json"):
-        return Timeline(self.path(run, name))
+        line = Timeline(self.path(run, name))
+        for rank in line.processes:
+            for thread in THREADS:
+                self.assert_nested(line.of(rank, thread))
+        return line
 
     def assert_nested(self, spans):
         """Each two spans of a thread are apart, or one is within the other."""
@@ -74,8 +97,6 @@ class Trace(dp.Case):
             self.assertTrue(line.of(rank, "engine", "update"))
             self.assertTrue(line.of(rank, "engine", "hand over a bucket"))
             self.assertTrue([span for span in line.of(rank, "engine") if span["cat"] == "linear"])
-            for thread in THREADS:
-                self.assert_nested(line.of(rank, thread))
         self.assertGreaterEqual(min(span["ts"] for span in line.spans), 0)
         self.assertTrue(line.collectives())
         for spans in line.collectives().values():
@@ -139,8 +160,7 @@ class Trace(dp.Case):
             self.run_driver("--local", "--run-dir", run, n=2,
                             job={**JOB, "report.trace": [2, 3], "strategy.zero": zero})
             line = self.timeline(run)
-            self.assert_sound(line, 2, [2, 3])
-            for rank in range(2):
+            for rank in range(2):  # a copy may end after the record
                 self.assertEqual({span["name"] for span in line.spans if span["pid"] == rank
                                   and span["cat"] == "bucket" and "collective" in span["args"]},
                                  names)
@@ -227,7 +247,8 @@ class Trace(dp.Case):
             self.assertEqual(kinds, {"prepare", "form"})
             steps = [span["args"]["step"] for span in line.of(rank, "engine", "step")]
             self.assertEqual(sorted(set(steps)), list(range(3, 10)))
-            self.assert_nested(line.of(rank, "comm"))
+            self.assertTrue(line.of(rank, "comm", "state"))  # the ranks agree on the newest one
+        self.assertEqual([event["name"] for event in line.instants], ["rank 1 is lost"])
 
     def test_wrong(self):
         for value, text in (([5], "want [FIRST, LAST]"), ([7, 3], "want FIRST, LAST of 1 to 1000"),

@@ -217,15 +217,20 @@ static void test_missing(void **state)
     timeline_lost(
         t, (struct timeline_loss){2, "host", "it \"closed\" the connection", 100 * second + 500});
     timeline_lost(t, (struct timeline_loss){0, NULL, "long before", 99 * second});
-    o = json_of(t, 3);
-    assert_string_equal(text_of(meta_of(o, 2), "missing"), "it \"closed\" the connection");
-    assert_string_equal(text_of(meta_of(o, 1), "missing"),
+    timeline_lost(t, (struct timeline_loss){0, NULL, "long after", 999 * second});
+    timeline_lost(t, (struct timeline_loss){1, NULL, "before it sent its part", 999 * second});
+    o = json_of(t, 4);
+    assert_string_equal(text_of(meta_of(o, 3), "missing"),
                         "it had not sent its record when the run ended");
+    assert_string_equal(text_of(meta_of(o, 2), "missing"), "it \"closed\" the connection");
+    assert_string_equal(text_of(meta_of(o, 1), "missing"), "before it sent its part");
     assert_null(json_object_get(meta_of(o, 0), "missing"));
     lost = json_object_get(json_object_get(o, "metadata"), "lost");
-    assert_int_equal(json_array_size(lost), 1);
+    assert_int_equal(json_array_size(lost), 2);
     assert_int_equal((int)number_of(json_array_get(lost, 0), "rank"), 2);
     assert_time(json_array_get(lost, 0), "at_us", 0.5);
+    assert_time(event_of(o, "i", 0, 0), "ts", 0.5);
+    assert_string_equal(text_of(event_of(o, "i", 0, 0), "name"), "rank 2 is lost");
     assert_true(json_is_true(json_object_get(json_object_get(o, "metadata"), "truncated")));
     assert_true(json_is_true(json_object_get(meta_of(o, 0), "truncated")));
     json_decref(o);
