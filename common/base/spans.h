@@ -40,9 +40,10 @@ enum spans_thread {
 const char *spans_thread_name(enum spans_thread t);
 
 enum {
-    SPANS_NAME = 64,           /* bytes of a name, with its end; longer ones are cut */
-    SPANS_MOST = 1 << 16,      /* spans of the engine's track; the others have fewer */
-    SPANS_MOST_NAMES = 1 << 13 /* of all tracks of a rank, at most */
+    SPANS_NAME = 64,            /* bytes of a name, with its end; longer ones are cut */
+    SPANS_MOST = 1 << 16,       /* spans of the engine's track; the others have fewer */
+    SPANS_MOST_NAMES = 1 << 13, /* of all tracks of a rank, at most */
+    SPANS_ADDRESSES = 1 << 10
 };
 
 struct trace_span {
@@ -63,7 +64,8 @@ struct spans_track {
     char (*name)[SPANS_NAME];
     atomic_int n_names;
     int cap_names;
-    int *place;        /* [2 * cap_names]: names by their hash: 1 + number; 0: free */
+    int *place;      /* [2 * cap_names]: names by their hash: 1 + number; 0: free */
+    int *by_address; /* [SPANS_ADDRESSES]: 1 + number of the name that last stood there; 0: none */
     atomic_int is_cut; /* something was left out */
     int64_t step;      /* of the spans that follow (spans_step) */
     enum spans_thread of;

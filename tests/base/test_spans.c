@@ -110,6 +110,28 @@ static void test_again(void **state)
     spans_free(s);
 }
 
+/* Names that stand at one address, one after another, as after a network was built anew. */
+static void test_address_of_others(void **state)
+{
+    static const char *const texts[] = {"conv1", "conv10", "conv1", "conv", "conv10"};
+    struct spans *s = new_on();
+    struct spans_record r;
+    char name[SPANS_NAME];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        snprintf(name, sizeof name, "%s", texts[i]);
+        record(name, "conv2d");
+    }
+    spans_stop(s);
+    spans_read(s, &r);
+    assert_int_equal(r.n_names, 4); /* with the kind */
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+        assert_string_equal(r.name[r.span[i].name], texts[i]);
+    spans_record_fini(&r);
+    spans_free(s);
+}
+
 static void test_full(void **state)
 {
     struct spans *s = new_on();
@@ -191,9 +213,9 @@ static void test_beside(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_off),    cmocka_unit_test(test_spans_and_names),
-        cmocka_unit_test(test_again),  cmocka_unit_test(test_full),
-        cmocka_unit_test(test_beside),
+        cmocka_unit_test(test_off),   cmocka_unit_test(test_spans_and_names),
+        cmocka_unit_test(test_again), cmocka_unit_test(test_address_of_others),
+        cmocka_unit_test(test_full),  cmocka_unit_test(test_beside),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,6 +15,7 @@ and the range.  A ratio below 1 says that the variant is faster than the first o
   links      ranks that share memory beside loopback TCP
   buckets    train.bucket_bytes
   rebalance  cluster.rebalance, where the last rank is stopped half of the time (SIGSTOP, SIGCONT)
+  trace      report.trace of all steps but the first; LeNet has batches of 8
   old        this build beside --old, another one; without --old these cases are left out
 
 The mlp has three hidden layers of 1024, so 2.9 million parameters; lenet and gpt are those of
@@ -40,12 +41,14 @@ SHORT_S = 0.005  # how long a slowed rank runs, and then stands still
 MODELS = {name: job for name, (job, _) in strategies.MODELS.items()}
 MODELS["mlp"] = {**MODELS["lenet"], "model.arch": "mlp", "model.hidden": "[1024, 1024, 1024]",
                  "optimizer.name": "adamw", "optimizer.lr": 0.001}
+MODELS["lenet of 8"] = {**MODELS["lenet"], "train.global_batch": 8}
 ZERO = {"zero: 0": {}, "zero: 1": {"strategy.zero": 1},
         "zero: 1, no buddy": {"strategy.zero": 1, "strategy.buddy": "false"}}
 LINKS = {"TCP": {"cluster.shared_memory": "off"}, "shared memory": {}}
 BUCKETS = {"4 MiB (default)": {}, "auto": {"train.bucket_bytes": "auto"},
            "1 MiB": {"train.bucket_bytes": 1 << 20}, "25 MiB": {"train.bucket_bytes": 25 << 20}}
 REBALANCE = {"equal shares": {}, "rebalance": {"cluster.rebalance": "true"}}
+TRACE = {"off": {}, "report.trace": {"report.trace": "[1, 1000]"}}
 OLD = {"old": {}, "new": {}}
 # case: model, ranks, variants, steps, whether the last rank is slowed
 CASES = {
@@ -58,6 +61,8 @@ CASES = {
     "buckets, mlp": ("mlp", 2, BUCKETS, 300, False),
     "buckets, gpt": ("gpt", 2, BUCKETS, 300, False),
     "rebalance, lenet": ("lenet", 2, REBALANCE, 705, True),
+    "trace, lenet": ("lenet of 8", 2, TRACE, 900, False),
+    "trace, gpt": ("gpt", 2, TRACE, 300, False),
     "old, lenet": ("lenet", 1, OLD, 470, False),
     "old, lenet, 2 ranks": ("lenet", 2, OLD, 705, False),
     "old, gpt": ("gpt", 1, OLD, 200, False),
@@ -159,7 +164,7 @@ def main():
         print(f"there are no data in {strategies.DATA}")
         return strategies.SKIPPED
     if o.check:
-        o.rounds, o.steps, o.case = 1, 20, ["zero, mlp", "rebalance, lenet"]
+        o.rounds, o.steps, o.case = 1, 20, ["zero, mlp", "rebalance, lenet", "trace, lenet"]
     head = ["case", "variant", "ms a step", "of it exposed", "CPU ms a step", "wall, ratio",
             "CPU, ratio"]
     print("| " + " | ".join(head) + " |\n|" + "---|" * len(head))
