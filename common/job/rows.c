@@ -342,7 +342,8 @@ static const struct option last_rows[] = {
              "Perfetto and Chrome. The first step of a run is 0."},
     {"report.tensorboard", OPT_BOOL, AT(report.tensorboard), "false", .flags = OPT_RESUME,
      .help = "With true, the run directory has a folder tensorboard with the run's numbers, for "
-             "`tensorboard --logdir`."},
+             "`tensorboard --logdir`. With up to 100 classes it has each validation's confusion "
+             "matrix, too."},
     {"report.exec", OPT_STRING, AT(report.exec), NULL, .flags = OPT_RESUME,
      .help = "The driver starts this command by sh and writes to its standard input each event and "
              "each row of metrics.csv, as a line of JSON. It is started again when it ends, and "

@@ -24,7 +24,9 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "ckpt/owner.h"
+#include "report/run_dir.h"
 #include "see/board_events.h"
+#include "see/matrix.h"
 
 static const char prefix[] = "events.out.tfevents.";
 
@@ -51,6 +53,7 @@ struct board_task {
     struct board_scalar scalar[BOARD_SCALARS];
     int n;
     double time;
+    char *figures; /* of a validation, or NULL */
 };
 
 struct board *board_new(const char *run_dir, const char *run, const struct job *job,
@@ -159,6 +162,32 @@ static void board_start(struct board *b, const struct board_task *t)
     b->last_step = b->last[BOARD_ROW] = b->last[BOARD_EPOCH] = t->step;
 }
 
+/* The confusion matrix of a validation, if it has one: a picture, and the run's table. */
+static void board_matrix(const struct board *b, const struct board_task *t, struct buf *out)
+{
+    struct board_picture p = {.tag = "confusion/validation"};
+    struct buf png = {0}, table = {0};
+    struct matrix m;
+    struct err err;
+    char *path;
+
+    if (!matrix_read(t->figures, &m))
+        return;
+    if (matrix_png(&m, t->step, &png, &p.width, &p.height)) {
+        p.png = png.data;
+        p.n = png.len;
+        board_put_picture(out, t->time, t->step, &p);
+    }
+    matrix_csv(&m, &table);
+    path = xasprintf("%s/confusion.csv", b->run_dir);
+    if (run_dir_replace(path, table.data, table.len, &err) < 0)
+        log_warn("the confusion matrix is not written: %s; training goes on", err.msg);
+    free(path);
+    buf_fini(&png);
+    buf_fini(&table);
+    matrix_fini(&m);
+}
+
 static void board_write(struct board *b, const struct board_task *t)
 {
     struct buf record = {0};
@@ -167,6 +196,7 @@ static void board_write(struct board *b, const struct board_task *t)
         board_put_end(&record, t->time, b->last_step);
     else if (t->kind < BOARD_SERIES)
         board_put_scalars(&record, t->time, t->step, t->scalar, t->n);
+    board_matrix(b, t, &record);
     if (b->head.len && board_append(b, &b->head) == 0)
         buf_clear(&b->head);
     if (record.len && !b->head.len && board_append(b, &record) == 0 && t->kind < BOARD_SERIES) {
@@ -187,6 +217,7 @@ static void board_run(struct task *task)
         if (b->fd >= 0 && (t->kind >= BOARD_SERIES || t->step > b->last[t->kind]))
             board_write(b, t);
     }
+    free(t->figures);
     free(t);
 }
 
@@ -197,12 +228,14 @@ static void board_put(struct board *b, const struct board_task *what)
     struct board_task *t = xmalloc(sizeof *t);
 
     *t = *what;
-    t->task = (struct task){.n_bytes = sizeof *t, .run = board_run};
+    t->task = (struct task){.n_bytes = sizeof *t + (t->figures ? strlen(t->figures) : 0),
+                            .run = board_run};
     t->owner = b;
     t->time = clock_wall_s();
     if (writer_put(b->writer, &t->task) != WRITER_FULL)
         return;
     board_tell(b, "the disk hangs and the queue is full");
+    free(t->figures);
     free(t);
 }
 
@@ -241,6 +274,7 @@ static void board_epoch(struct board *b, const struct session_epoch *e)
         board_add(&t, "loss/validation", e->validation_loss);
         if (e->validation_accuracy != NOT_MEASURED)
             board_add_known(&t, "accuracy/validation", e->validation_accuracy);
+        t.figures = e->figures ? xstrdup(e->figures) : NULL;
     }
     if (t.n)
         board_put(b, &t);

@@ -6,7 +6,9 @@
  * step once.
  *
  * Tags: loss/train, learning_rate, grad_norm, samples_per_second for each row of metrics.csv;
- * loss/validation, accuracy/validation for each epoch that was validated; the job as a text and for
+ * loss/validation, accuracy/validation for each epoch that was validated, and for a model of up to
+ * MATRIX_MOST classes the picture confusion/validation (see/matrix.h), whose newest counts are in
+ * RUN/confusion.csv; the job as a text and for
  * the HPARAMS tab, where a run is one line however often it was resumed.  Without rows
  * (report.every_steps: 0) loss/train and samples_per_second are those of the epochs.
  *

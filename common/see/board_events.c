@@ -67,6 +67,22 @@ static void put_values(struct buf *out, double time, int64_t step,
     put_event(out, &e);
 }
 
+void board_put_picture(struct buf *out, double time, int64_t step, const struct board_picture *p)
+{
+    enum { RGB = 3 };
+    Tensorboard__Summary__Value value = TENSORBOARD__SUMMARY__VALUE__INIT, *at = &value;
+    Tensorboard__Summary__Image image = TENSORBOARD__SUMMARY__IMAGE__INIT;
+
+    image.has_height = image.has_width = image.has_colorspace = image.has_encoded_image_string = 1;
+    image.height = p->height;
+    image.width = p->width;
+    image.colorspace = RGB;
+    image.encoded_image_string = (ProtobufCBinaryData){p->n, (uint8_t *)(uintptr_t)p->png};
+    value.tag = (char *)(uintptr_t)p->tag;
+    value.image = &image;
+    put_values(out, time, step, &at, 1);
+}
+
 void board_put_scalars(struct buf *out, double time, int64_t step, const struct board_scalar *s,
                        int n)
 {

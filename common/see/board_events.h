@@ -26,6 +26,15 @@ void board_put_start(struct buf *out, double time, int64_t step);
 void board_put_scalars(struct buf *out, double time, int64_t step, const struct board_scalar *s,
                        int n);
 
+struct board_picture {
+    const char *tag;
+    const void *png;
+    size_t n;
+    int width, height;
+};
+
+void board_put_picture(struct buf *out, double time, int64_t step, const struct board_picture *p);
+
 /* The job as a text, and for the HPARAMS tab; runs of one `group` are one line there. */
 void board_put_job(struct buf *out, double time, int64_t step, const struct job *job,
                    const char *group);

@@ -5,8 +5,10 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/util.h"
 
 enum { BLOCK = 256, FEW = 8 }; /* samples that are read at once; FEW: with pictures */
@@ -56,6 +58,13 @@ static int predicts_next_token(const struct trainer *t)
 int judge_can(const struct trainer *t)
 {
     return judge_target_of(t)->n_classes <= JUDGE_MOST_CLASSES && !predicts_next_token(t);
+}
+
+int judge_has_matrix(const struct trainer *t)
+{
+    const struct sample_field *f = judge_target_of(t);
+
+    return f->role == SAMPLE_CLASS && f->n_classes <= JUDGE_MOST_SHOWN && !predicts_next_token(t);
 }
 
 struct judge *judge_new(const struct trainer *t, int64_t n_outputs)
@@ -195,6 +204,61 @@ int judge_rows(struct judge *j, int64_t first, int64_t n, const float *x, struct
             take_numbers(j, rows, j->targets, len);
     }
     return 0;
+}
+
+/* ---- counts of all ranks ---- */
+
+void judge_count(struct judge *j, const float *rows, const int32_t *targets, int64_t n)
+{
+    ASSERT(j->matrix);
+    judge_take_classes(j, rows, targets, n * j->n_predictions);
+}
+
+/* Each class' counts by the matrix. */
+static void judge_tally(struct judge *j)
+{
+    const int64_t c = j->n_classes;
+
+    memset(j->tally, 0, (size_t)c * sizeof *j->tally);
+    for (int64_t at = 0; at < c * c; at++) {
+        j->tally[at / c].n += j->matrix[at];
+        j->tally[at % c].predicted += j->matrix[at];
+        j->tally[at / c].right += at / c == at % c ? j->matrix[at] : 0;
+    }
+}
+
+/* Replace a row of the matrix by the sum over all ranks.  all: memory of one row of each. */
+static int judge_sum_row(struct judge *j, int64_t *row, int64_t *all, struct err *err)
+{
+    const struct trainer *t = j->t;
+    const size_t n_bytes = (size_t)j->n_classes * sizeof *row;
+    const int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, (int64_t)n_bytes,
+                                 PHASE_VALIDATE, RING_OF_ALLGATHER);
+    int rc;
+
+    ring_run(t->ring, id, clock_mono_ns());
+    rc = coll_allgather(t->step.coll, row, n_bytes, all, err);
+    ring_end(t->ring, id, clock_mono_ns(), rc < 0);
+    if (rc < 0)
+        return err_wrap(err, "adding up the confusions");
+    memset(row, 0, n_bytes);
+    for (int64_t i = 0; i < j->n_classes * t->n_ranks; i++)
+        row[i % j->n_classes] += all[i];
+    return 0;
+}
+
+int judge_sum(struct judge *j, struct err *err)
+{
+    const int64_t c = j->n_classes;
+    int64_t *all;
+    int rc = try_alloc((void **)&all, (size_t)(c * j->t->n_ranks) * sizeof *all,
+                       "all ranks' confusions", err);
+
+    for (int64_t i = 0; i < c && rc == 0; i++)
+        rc = judge_sum_row(j, j->matrix + i * c, all, err);
+    free(all);
+    judge_tally(j);
+    return rc;
 }
 
 /* ---- telling ---- */

@@ -3,15 +3,16 @@
  * and the mean absolute error.
  *
  * Rank 0 has the rows of all ranks (train/predict.h), and reads their targets from the validation
- * set.  Each sample is judged once, so the figures do not depend on the number of ranks.
+ * set.  Or each rank counts its own part, and the counts are added up (train/confusion.h).  Each
+ * sample is judged once, so the figures do not depend on the number of ranks.
  *
  * The formulas are those of scikit-learn: confusion_matrix, precision_recall_fscore_support with
  * average=None, r2_score and mean_absolute_error.  A precision without predictions, and a recall
  * without samples, are undefined here, where scikit-learn says 0.
  *
- * Life:    judge_new -> judge_rows ... -> judge_tell -> judge_free.
+ * Life:    judge_new -> judge_rows ... | judge_count ..., judge_sum -> judge_tell -> judge_free.
  * Threads: the engine's.
- * Errors:  those of reading the targets. */
+ * Errors:  those of reading the targets, and of a collective. */
 #ifndef TRAIN_JUDGE_H
 #define TRAIN_JUDGE_H
 
@@ -32,6 +33,9 @@ struct judge; /* opaque */
  * confusion matrix that anyone could read. */
 int judge_can(const struct trainer *t);
 
+/* 1: its confusions can be counted, and told as a whole matrix. */
+int judge_has_matrix(const struct trainer *t);
+
 /* n_outputs: of one sample. */
 struct judge *judge_new(const struct trainer *t, int64_t n_outputs);
 void judge_free(struct judge *j); /* NULL is fine */
@@ -41,6 +45,11 @@ int64_t judge_largest(const float *x, int64_t n);
 
 /* Judge the rows x [n, n_outputs] of the samples first, first + 1 ... */
 int judge_rows(struct judge *j, int64_t first, int64_t n, const float *x, struct err *err);
+
+/* Count n samples of this rank's part, of a model with a matrix: their rows, and their targets. */
+void judge_count(struct judge *j, const float *rows, const int32_t *targets, int64_t n);
+/* From what each rank has counted make the counts of all ranks together, on all ranks. */
+int judge_sum(struct judge *j, struct err *err);
 
 /* Add the figures to an object: `classes` (or `labels`) and `confusion` (or `confusions`), or
  * `outputs`, `r2` and `mean_absolute_error`. */

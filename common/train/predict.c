@@ -42,8 +42,7 @@ struct predict {
 
 /* ---- the array's shape ---- */
 
-/* *row: the shape of one sample's logits, [C], or [T, V] for a model of tokens. */
-static int predict_find_row(const struct trainer *t, struct shape *row, struct err *err)
+int predict_find_row(const struct trainer *t, struct shape *row, struct err *err)
 {
     struct graph *g = NULL;
     const int rc = model_build(&t->job->model, t->spec, 1, 0, 0, &g, err);

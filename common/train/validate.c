@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/util.h"
+#include "train/confusion.h"
 #include "train/predict.h"
 #include "train/trainer_impl.h"
 
@@ -77,13 +78,17 @@ static int validate_run_pass(struct trainer *t, struct program *p, int64_t n, st
     return rc == TAPE_RECORDED ? tapes_repeat(t->step.tapes, err) : rc;
 }
 
-static int validate_batch(struct trainer *t, const struct batch *b, struct err *err)
+/* counts: of the confusions; NULL: they are not counted. */
+static int validate_batch(struct trainer *t, const struct batch *b, struct confusion *counts,
+                          struct err *err)
 {
     struct program *p = programs_find(t->step.programs, 0, b->n);
     int rc = feed_put(t->valid_feed, p, err);
 
     if (rc == 0)
         rc = validate_run_pass(t, p, b->n, err);
+    if (rc == 0 && counts)
+        rc = confusion_batch(counts, p, err);
     if (rc == 0)
         feed_ahead(t->valid_feed);
     return rc;
@@ -108,10 +113,17 @@ static int take_loss(struct trainer *t, double *to, struct err *err)
     return backend_zero(t->backend, loss_sum(t), sizeof sum, err);
 }
 
-/* Validate this rank's part of the set.  p gathers each batch's logits; NULL: they are not wanted.
- */
-static int validate_all(struct trainer *t, struct predict *p, int64_t *n_samples, struct err *err)
+/* The uses of the logits; NULL: there is no such use. */
+struct uses {
+    struct predict *predict;  /* gathers each batch's */
+    struct confusion *counts; /* counts each batch's predictions */
+};
+
+/* Validate this rank's part of the set. */
+static int validate_all(struct trainer *t, const struct uses *uses, int64_t *n_samples,
+                        struct err *err)
 {
+    struct predict *p = uses->predict;
     struct batch b;
     double loss = 0;
     int64_t n_passes = 0;
@@ -123,7 +135,7 @@ static int validate_all(struct trainer *t, struct predict *p, int64_t *n_samples
             return err_set(err, ERR_CANCELED, "validation was canceled");
         rc = feed_next(t->valid_feed, &b, err);
         if (rc == 0)
-            rc = validate_batch(t, &b, err);
+            rc = validate_batch(t, &b, uses->counts, err);
         if (rc == 0 && t->shares.n > 0)
             rc = take_loss(t, &loss, err);
         if (rc == 0)
@@ -198,14 +210,14 @@ static int validate_decide(struct trainer *t, const struct seen *mine, struct re
 }
 
 /* Validate the weights that are now in the memory of the parameters: trained or averaged ones. */
-static int validate_weights(struct trainer *t, struct predict *p, int64_t *n_samples,
+static int validate_weights(struct trainer *t, const struct uses *uses, int64_t *n_samples,
                             double metrics[METRIC_COUNT], struct err *err)
 {
     const size_t n_bytes = METRIC_COUNT * sizeof *metrics;
     int rc = backend_zero(t->backend, t->step.buffers->numbers->metrics, n_bytes, err);
 
     if (rc == 0)
-        rc = validate_all(t, p, n_samples, err);
+        rc = validate_all(t, uses, n_samples, err);
     return rc == 0 ? backend_copy_out(t->backend, metrics, t->step.buffers->numbers->metrics,
                                       n_bytes, err)
                    : rc;
@@ -215,7 +227,7 @@ static int validate_entered(struct trainer *t, void *metrics, struct err *err)
 {
     int64_t n_samples = 0;
 
-    return validate_weights(t, NULL, &n_samples, metrics, err);
+    return validate_weights(t, &(struct uses){NULL, NULL}, &n_samples, metrics, err);
 }
 
 /* Validate the averaged weights. */
@@ -248,7 +260,7 @@ enum use { USE_NONE, USE_JUDGE, USE_WRITE };
 static int train_validate(struct trainer *t, int64_t epoch, enum use use, struct report *done,
                           struct err *err)
 {
-    struct predict *p = NULL;
+    struct uses uses = {NULL, NULL};
     struct seen seen = {{0}};
     int rc = 0;
 
@@ -259,13 +271,18 @@ static int train_validate(struct trainer *t, int64_t epoch, enum use use, struct
         return 0;
     reducer_validate(t->step.reducer);
     if (use != USE_NONE)
-        rc = predict_begin(t, use == USE_WRITE, &p, err);
+        rc = predict_begin(t, use == USE_WRITE, &uses.predict, err);
+    else
+        rc = confusion_begin(t, &uses.counts, err);
     if (rc == 0)
-        rc = validate_weights(t, p, &done->validated.n_samples, seen.trained, err);
-    if (rc == 0 && p)
-        done->validated.figures = predict_figures(p);
+        rc = validate_weights(t, &uses, &done->validated.n_samples, seen.trained, err);
+    if (rc == 0 && uses.predict)
+        done->validated.figures = predict_figures(uses.predict);
+    if (rc == 0 && uses.counts)
+        rc = confusion_end(uses.counts, &done->validated.figures, err);
     done->validated.is_unlabelled = t->valid_set->has_no_labels;
-    predict_free(p);
+    predict_free(uses.predict);
+    confusion_free(uses.counts);
     if (rc == 0 && seen.trained[METRIC_NONFINITE] > 0 && use != USE_WRITE)
         rc = explain_validation(t, &done->validated.note, err);
     if (rc == 0 && t->step.average)

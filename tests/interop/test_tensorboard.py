@@ -1,10 +1,12 @@
 """Tests of report.tensorboard by TensorBoard itself: its reader, which checks every checksum, and
 both of its servers show the rows of metrics.csv and the validations of events.jsonl, once each,
 after a resume and after a lost driver, too."""
+import csv
 import json
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import urllib.parse
@@ -27,7 +29,7 @@ SERVER_PATIENCE = 60
 
 def read(folder):
     """TensorBoard's own view of a folder, all points of it."""
-    seen = event_accumulator.EventAccumulator(folder, size_guidance={"scalars": 0})
+    seen = event_accumulator.EventAccumulator(folder, size_guidance={"scalars": 0, "images": 0})
     seen.Reload()
     return seen
 
@@ -58,7 +60,27 @@ class TensorBoard(Case):
         self.assertEqual(set(seen.Tags()["scalars"]), set(wanted))
         for tag, points in wanted.items():
             self.assert_points(tag, [(e.step, e.value) for e in seen.Scalars(tag)], points)
+        self.assert_matrix(seen)
         return seen
+
+    def assert_matrix(self, seen):
+        """Each validation has its picture, once, and the table is that of the last one."""
+        wanted = self.validations("validation_accuracy")
+        pictures = seen.Images("confusion/validation")
+        self.assertEqual([p.step for p in pictures], [step for step, _ in wanted])
+        for picture in pictures:
+            data = picture.encoded_image_string
+            self.assertEqual(data[:8], b"\x89PNG\r\n\x1a\n")
+            self.assertEqual(struct.unpack(">II", data[16:24]), (picture.width, picture.height))
+        with open(self.path("run", "confusion.csv"), encoding="utf-8") as file:
+            head, *rows = csv.reader(file)
+        self.assertEqual(head[1:], [row[0] for row in rows])
+        counts = [[int(cell) for cell in row[1:]] for row in rows]
+        n = JOB["data.validation_samples"]
+        self.assertEqual(sum(map(sum, counts)), n)
+        self.assertAlmostEqual(sum(row[i] for i, row in enumerate(counts)) / n, wanted[-1][1],
+                               delta=1e-12)
+        return counts
 
     def hparams(self, seen, tag):
         content = seen.summary_metadata[f"_hparams_/{tag}"].plugin_data.content
@@ -129,6 +151,39 @@ class TensorBoard(Case):
         self.assert_exit(follower, dp.FINISHED)
         self.assertEqual(self.n_files(), 2)
         self.assert_board()
+
+    def test_standby(self):
+        """A standby takes over: it writes a file of its own, and no point is there twice."""
+        port = dp.free_port()
+        job = {**JOB, "train.epochs": 4, "checkpoint.every_steps": 0}
+        first = self.driver("--port", str(port), "--run-dir", self.path("run"), "--inject",
+                            "kill:rank0@step77", n=2, job=job, port=False,
+                            env={"RUNTIME_DIRECTORY": self.folder})
+        standby = self.start([dp.DRIVER, "--standby", "--root", f"127.0.0.1:{port}", "--port", "0",
+                              "--threads", "1", "--run-dir", self.path("run")])
+        standby.wait_line("as its standby")
+        follower = self.follower("--rank", "1", port=port)
+        first.wait_exit()
+        self.assert_exit(standby, dp.FINISHED)
+        self.assert_exit(follower, dp.FINISHED)
+        self.assertEqual(len(self.events("leader", "run")), 1)
+        self.assertEqual(self.n_files(), 2)
+        self.assert_board()
+
+    def test_ranks_count_together(self):
+        """The matrix is that of --evaluate, however many ranks counted."""
+        for n in (1, 3):
+            shutil.rmtree(self.path("run"), ignore_errors=True)
+            self.run_driver("--local", "--run-dir", self.path("run"), n=n,
+                            job={**JOB, "train.max_steps": 40})
+            counts = self.assert_matrix(read(self.path("run", "tensorboard")))
+            said = subprocess.run(
+                [dp.DRIVER, "--evaluate", "--checkpoint", "latest", "--run-dir", self.path("run"),
+                 "--threads", "1", "--log-format", "json"], env=self.env, cwd=self.folder,
+                capture_output=True, text=True, timeout=dp.PATIENCE, check=True)
+            evaluated = [json.loads(line) for line in said.stdout.splitlines()
+                         if '"confusion"' in line]
+            self.assertEqual(evaluated[0]["confusion"], counts)
 
     def test_damage(self):
         """The reader sees a bit that differs, so the checksums that it found good were."""

@@ -21,7 +21,8 @@ LIBRARIES = [
     (r"yaml\.h", {"config", "deepspeed"}),
     (r"(oneapi/)?dnnl", {"backend"}),
     (r"zlib\.h", {"data", "import"}),
-    (r"(jpeglib|jerror|png)\.h", {"data"}),
+    (r"(jpeglib|jerror)\.h", {"data"}),
+    (r"png\.h", {"data", "see"}),
     (r"xxhash\.h", {"base"}),
     (r"(sys/)?socket\.h|netinet/|netdb\.h|arpa/", {"net", "coll", "daemon", "driver", "follower"}),
 ]

@@ -187,6 +187,36 @@ static void test_resume(void **state)
                "21") "loss/train@30=2 learning_rate@30=0.5 loss/train@40=2 learning_rate@40=0.5 ");
 }
 
+/* A validation that counted confusions has a picture, once, and the run's table is its. */
+static void test_matrix(void **state)
+{
+    struct session_epoch e = {.step = 25, .is_validated = 1, .validation_loss = 0.25};
+    struct board *b = board_new(".", "r", job, NULL);
+    char text[64] = "";
+    FILE *f;
+
+    (void)state;
+    e.validation_accuracy = 0.75;
+    form(b, 0);
+    for (int i = 0; i < 3; i++) {
+        e.figures = i == 2 ? "{\"classes\":[{\"class\":0},{\"class\":\"b\"}],"
+                             "\"confusion\":[[5,1],[2,4]]}"
+                           : "{\"classes\":[{\"class\":0}],\"confusion\":[[9]]}";
+        e.step = i == 2 ? 50 : 25;
+        board_event(b, &(struct session_event){.kind = EVENT_EPOCH, .epoch = e});
+    }
+    board_free(b);
+    assert_board(0,
+                 "brain.Event:2 " HEAD("0") "loss/validation@25=0.25 accuracy/validation@25=0.75 "
+                                            "confusion/validation@25 "
+                                            "loss/validation@50=0.25 accuracy/validation@50=0.75 "
+                                            "confusion/validation@50 ");
+    assert_non_null(f = fopen("confusion.csv", "r"));
+    assert_true(fread(text, 1, sizeof text - 1, f) > 0);
+    fclose(f);
+    assert_string_equal(text, "class,0,b\n0,5,1\nb,2,4\n");
+}
+
 /* A formation that goes on from where the points end changes nothing; one from an older step takes
  * back what is beyond it. */
 static void test_back(void **state)
@@ -247,6 +277,7 @@ int main(void)
         cmocka_unit_test(test_crc),
         cmocka_unit_test_setup_teardown(test_run, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_resume, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_matrix, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_back, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_full, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_no_rows, folder_setup, folder_teardown),
