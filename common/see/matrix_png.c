@@ -13,9 +13,9 @@
 #include "see/matrix.h"
 
 enum {
-    SIDE = 640, /* of the matrix, about; cells have whole pixels */
+    SIDE = 400, /* of the matrix, about: TensorBoard shows it at half its size */
     LEAST_CELL = 6,
-    MOST_CELL = 64,
+    MOST_CELL = 48,
     MARGIN = 12,
     LETTER = 2 * (FONT_WIDTH + 1), /* width of a letter with its gap; letters have double size */
     LINE = 2 * FONT_HEIGHT + 4,
@@ -148,7 +148,7 @@ static void picture_plan(struct picture *p)
     p->x = MARGIN + LINE + p->letters * LETTER + 8;
     p->y = MARGIN + 2 * LINE;
     p->canvas.width = p->x + n * p->cell + 2 * MARGIN + SCALE + 5 * LETTER;
-    p->canvas.width = (int)max_i64(p->canvas.width, 2 * MARGIN + 46 * LETTER);
+    p->canvas.width = (int)max_i64(p->canvas.width, 2 * MARGIN + 32 * LETTER);
     p->canvas.height =
         (int)max_i64(p->y + n * p->cell, p->y + 8 * LINE) + 8 + p->letters * LETTER + LINE + MARGIN;
 }
@@ -226,8 +226,8 @@ static void put_words(struct picture *p, int64_t step)
         all += p->m->count[at];
         right += at / p->m->n == at % p->m->n ? p->m->count[at] : 0;
     }
-    snprintf(title, sizeof title, "step %lld: %lld of %lld right (%.2f %%)", (long long)step,
-             (long long)right, (long long)all, all ? 100.0 * (double)right / (double)all : 0);
+    snprintf(title, sizeof title, "step %lld: %.2f %% right", (long long)step,
+             all ? 100.0 * (double)right / (double)all : 0);
     canvas_text(&p->canvas, (struct pen){MARGIN, MARGIN, 2, 0, black}, title);
     canvas_text(&p->canvas,
                 (struct pen){MARGIN, p->y + (side + text_width("class", 2)) / 2, 2, 1, black},
