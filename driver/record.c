@@ -380,6 +380,9 @@ void record_event(struct record *r, const struct session_event *ev)
         r->seconds = ev->done.seconds;
         r->account = ev->account;
         r->cost = ev->cost;
+        r->energy = ev->energy;
+        free(r->no_energy);
+        r->no_energy = ev->done.no_energy ? xstrdup(ev->done.no_energy) : NULL;
         r->step = ev->step;
         r->is_stopped_early = ev->done.reason && !strcmp(ev->done.reason, "early_stop");
         if (!r->checkpoint) /* nothing was to be done: take the one from which the run went on */
@@ -453,4 +456,5 @@ void record_close(struct record *r, int status)
     audit_free(r->audit);
     run_dir_fini(&r->dir);
     free(r->checkpoint);
+    free(r->no_energy);
 }

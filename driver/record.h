@@ -35,6 +35,8 @@ struct record {
     double seconds;                /* of the whole run, once done */
     struct account_times account;  /* where the time went, once done */
     double cost;                   /* of the run; 0: not known */
+    struct energy_sums energy;     /* what it took, once done */
+    char *no_energy;               /* what of that is not known, and why; or NULL */
     int64_t step, steps_per_epoch; /* steps done, known at the end; from the data */
     int is_stopped_early;          /* train.early_stop ended the run: more epochs change nothing */
     int has_diverged;              /* numbers that are not finite ended the run */

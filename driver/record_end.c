@@ -186,6 +186,8 @@ void record_end(struct record *r, int status)
         show_table(r, &(struct table_end){.seconds = r->seconds,
                                           .account = r->account,
                                           .cost = r->cost,
+                                          .energy = r->energy,
+                                          .no_energy = r->no_energy,
                                           .model_path = model,
                                           .next = next,
                                           .plot = has_hung ? NULL : drawing_plot(r->drawing)});

@@ -215,6 +215,8 @@ static void server_inherit(struct driver_options *d, const struct legacy *l)
     if (l->account_ns > 0) { /* newer than what the events tell */
         d->led.account = l->account;
         d->led.account.times.ns[ACCOUNT_LOST] += max_i64(0, d->start_ns - l->account_ns);
+        for (int i = 0; i < ENERGY_KINDS; i++)
+            d->led.energy.mj[i] = max_i64(d->led.energy.mj[i], l->energy.mj[i]);
     }
     d->led.generation = max_i64(d->led.generation, l->voters.generation);
 }
@@ -258,6 +260,7 @@ static void driver_options_init(struct driver_options *d, const struct server *s
         .price_per_rank_hour = j->report.price_per_rank_hour,
         .trace_first = j->report.trace.n == 2 ? j->report.trace.v[0] : 0,
         .trace_end = j->report.trace.n == 2 ? j->report.trace.v[1] + 1 : 0,
+        .no_energy = sampler_no_energy(s->daemon.sampler),
         .start_ns = start_ns,
     };
     if (s->record.dir.resumed)
@@ -298,6 +301,8 @@ static void server_start_session(struct server *s, int64_t start_ns)
     now = clock_mono_ns();
     s->driver = driver_new(&d, now);
     daemon_attach(&s->daemon, &machine, s->driver);
+    if (d.gpu_uuid)
+        sampler_watch_gpu(s->daemon.sampler, own_gpu(s->options)->bus, d.gpu_uuid);
     driver_start(s->driver, now);
     for (int i = 0; i < s->options->n_told; i++)
         driver_warned(s->driver, s->options->told[i]);

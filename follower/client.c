@@ -351,8 +351,12 @@ static const char *client_device_of(void *arg)
     const struct client *c = arg;
     const char *device = follower_device(c->follower);
 
-    if (device_is_cuda(device))
+    if (device_is_cuda(device)) {
+        const struct plugin_gpu *gpu = &c->devices.probe.gpu[device_index(device)];
+
         daemon_check_nccl(&c->options->common);
+        sampler_watch_gpu(c->daemon.sampler, gpu->bus, gpu->uuid);
+    }
     return device;
 }
 

@@ -184,6 +184,7 @@ static void tell_progress(struct daemon *d, int64_t now)
     if (!d->engine)
         return;
     engine_progress(d->engine, &p);
+    sampler_read(d->sampler, &p.usage);
     d->calls->progress(d->machine, now, &p);
 }
 
@@ -385,8 +386,14 @@ int daemon_init(struct daemon *d, const struct daemon_hooks *hooks, void *arg,
     rc = writer_new(TERMINAL_BYTES, &d->terminal, err);
     if (rc < 0)
         return rc;
+    rc = sampler_new(&(struct sampler_options){.each_ms = 0}, &d->sampler, err);
+    if (rc < 0) {
+        writer_free(d->terminal, FLUSH_MS);
+        return rc;
+    }
     rc = uv_loop_init(&d->loop);
     if (rc < 0) {
+        sampler_free(d->sampler);
         writer_free(d->terminal, FLUSH_MS);
         return err_set(err, ERR_IO, "event loop: %s (%s)", uv_strerror(rc), uv_err_name(rc));
     }
@@ -496,6 +503,7 @@ int daemon_close(struct daemon *d, int status)
     ASSERT(uv_loop_close(&d->loop) == 0);
     if (d->state_fd >= 0)
         close(d->state_fd);
+    sampler_free(d->sampler);
     close_terminal(d);
     return status;
 }

@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "daemon/args.h"
 #include "daemon/pulse.h"
+#include "daemon/sampler.h"
 #include "daemon/trust.h"
 #include "net/addr.h"
 #include "net/inbox.h"
@@ -71,6 +72,7 @@ struct daemon {
     struct engine *engine;
     struct inbox inbox;
     uv_timer_t tick;
+    struct sampler *sampler;
     struct pulse pulse; /* pulse_start when the daemon is ready for others */
     uv_signal_t signal[DAEMON_SIGNALS];
     int n_signals;

@@ -126,7 +126,22 @@ static void put_start(json_t *o, const struct session_event *ev)
     events_put_text(o, "data", data);
 }
 
-/* Where the time of the run went.  A driver that goes on with the run reads it (report/led.c). */
+/* Joules by counter, null for one that is not known; no member at all if none is. */
+static void put_joules(json_t *o, const char *key, const struct energy_sums *s)
+{
+    json_t *joules;
+
+    if (!energy_is_known(s))
+        return;
+    joules = json_object();
+    for (int i = 0; i < ENERGY_KINDS; i++)
+        json_object_set_new(joules, energy_key(i),
+                            s->mj[i] > 0 ? json_real(energy_joules(s, i)) : json_null());
+    json_object_set_new(o, key, joules);
+}
+
+/* Where the time of the run went, and what it took.  A driver that goes on with the run reads it
+ * (report/led.c). */
 static void put_account(json_t *o, const struct session_event *ev)
 {
     const struct account_times *t = &ev->account;
@@ -143,6 +158,7 @@ static void put_account(json_t *o, const struct session_event *ev)
     events_put_number(o, "rank_hours", account_rank_hours(t));
     if (ev->cost > 0)
         events_put_number(o, "cost", ev->cost);
+    put_joules(o, "joules", &ev->energy);
 }
 
 /* The ranks from here on, each with its process. */
@@ -231,6 +247,9 @@ static void put_epoch(json_t *o, const struct session_event *ev)
     if (e->is_mean)
         events_put_text(o, "replicas", "mean over ranks");
     put_account(o, ev);
+    if (ev->cost > 0)
+        events_put_number(o, "epoch_cost", ev->epoch_cost);
+    put_joules(o, "epoch_joules", &ev->epoch_energy);
 }
 
 static void put_checkpoint(json_t *o, const struct session_event *ev)
@@ -240,6 +259,15 @@ static void put_checkpoint(json_t *o, const struct session_event *ev)
     events_put_number(o, "seconds", ev->checkpoint.seconds);
     events_put_number(o, "exposed_seconds", ev->checkpoint.exposed_seconds);
     put_account(o, ev);
+}
+
+static void put_joules_per_epoch(json_t *o, const struct session_event *ev)
+{
+    struct energy_sums mean;
+
+    for (int i = 0; i < ENERGY_KINDS; i++)
+        mean.mj[i] = ev->energy.mj[i] / ev->done.epoch.epoch;
+    put_joules(o, "joules_per_epoch", &mean);
 }
 
 static void put_done(json_t *o, const struct session_event *ev)
@@ -256,6 +284,10 @@ static void put_done(json_t *o, const struct session_event *ev)
     put_account(o, ev);
     if (ev->cost > 0 && ev->done.epoch.epoch > 0)
         events_put_number(o, "cost_per_epoch", ev->cost / (double)ev->done.epoch.epoch);
+    if (ev->done.epoch.epoch > 0)
+        put_joules_per_epoch(o, ev);
+    if (ev->done.no_energy)
+        events_put_text(o, "energy_missing", ev->done.no_energy);
 }
 
 static void put_lost(json_t *o, const struct session_event *ev)

@@ -105,6 +105,20 @@ struct account_times led_times(const json_t *o)
     return t;
 }
 
+struct energy_sums led_energy(const json_t *o)
+{
+    const json_t *joules = json_object_get(o, "joules");
+    const double most = 1e15; /* a gigawatt for ten days: sums of mJ fit into a message */
+    struct energy_sums s;
+
+    for (int i = 0; i < ENERGY_KINDS; i++) {
+        double v = json_number_value(json_object_get(joules, energy_key(i)));
+
+        s.mj[i] = v > 0 ? llrint(1e3 * fmin(v, most)) : 0;
+    }
+    return s;
+}
+
 /* The newest account counts.  Nothing more is known of the time from there to the newest line of
  * its driver: steps of that time are beyond the marks, so it counts as repeated. */
 static void note_account(struct scan *s, const json_t *o)
@@ -117,6 +131,7 @@ static void note_account(struct scan *s, const json_t *o)
 
     if (!s->has_account) {
         past->times = t;
+        s->led.energy = led_energy(o);
         if (s->newest_s > 0 && since > 0 && since < 3e8)
             past->times.ns[ACCOUNT_REPEATED] += llrint(1e9 * since);
     }

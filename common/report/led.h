@@ -15,5 +15,6 @@ void led_read(const char *events_path, struct led *out);
 
 /* The account that an event has, or zeros. */
 struct account_times led_times(const json_t *event);
+struct energy_sums led_energy(const json_t *event); /* likewise the joules of the run */
 
 #endif

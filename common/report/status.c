@@ -149,6 +149,15 @@ static void put_cost(const struct status *s, struct buf *out)
         buf_printf(out, "\n");
 }
 
+static void put_energy(const struct status *s, struct buf *out)
+{
+    char text[512];
+
+    table_energy_text(&s->energy, s->no_energy, text, sizeof text);
+    if (text[0])
+        buf_printf(out, "energy %s\n", text);
+}
+
 static void status_put_standby(const struct status *s, struct buf *out)
 {
     if (s->standby)
@@ -163,6 +172,7 @@ void status_put_text(const struct status *s, struct buf *out)
     put_data_wait(s, out);
     put_goodput(s, out);
     put_cost(s, out);
+    put_energy(s, out);
     status_put_standby(s, out);
 }
 
@@ -193,6 +203,7 @@ void status_put_brief(const struct status *s, int most, struct buf *out)
     put_data_wait(s, out);
     put_goodput(s, out);
     put_cost(s, out);
+    put_energy(s, out);
     status_put_standby(s, out);
     if (s->n > most)
         buf_printf(out, "and %d more: dpdriver --status shows all\n", s->n - most);
@@ -202,6 +213,44 @@ void status_put_brief(const struct status *s, int most, struct buf *out)
 /* ---- JSON ---- */
 
 static json_t *real_or_null(double v) { return v > 0 ? json_real(v) : json_null(); }
+
+/* Joules by counter. */
+static json_t *joules_json(const struct energy_sums *s)
+{
+    json_t *o = json_object();
+
+    for (int i = 0; i < ENERGY_KINDS; i++)
+        json_object_set_new(o, energy_key(i), real_or_null(energy_joules(s, i)));
+    return o;
+}
+
+static json_t *bytes_or_null(int64_t kib)
+{
+    return kib > 0 ? json_integer(1024 * kib) : json_null();
+}
+
+static json_t *gpu_json(const struct usage *u)
+{
+    json_t *o;
+
+    if (u->gpu_memory_kib == 0 && u->gpu_permille == 0 && u->gpu_mw == 0)
+        return json_null();
+    o = json_object();
+    json_object_set_new(o, "use", real_or_null(1e-3 * (double)u->gpu_permille));
+    json_object_set_new(o, "memory_bytes", bytes_or_null(u->gpu_memory_kib));
+    json_object_set_new(o, "celsius", real_or_null((double)u->gpu_celsius));
+    json_object_set_new(o, "watts", real_or_null(1e-3 * (double)u->gpu_mw));
+    json_object_set_new(o, "clock_mhz", real_or_null((double)u->gpu_clock_mhz));
+    return o;
+}
+
+static void put_usage(const struct status_rank *r, json_t *o)
+{
+    json_object_set_new(o, "memory_bytes", bytes_or_null(r->usage.resident_kib));
+    json_object_set_new(o, "cpu", real_or_null(1e-3 * (double)r->usage.cpu_permille));
+    json_object_set_new(o, "gpu", gpu_json(&r->usage));
+    json_object_set_new(o, "joules", joules_json(&r->energy));
+}
 
 static json_t *rank_json(const struct status_rank *r)
 {
@@ -223,6 +272,7 @@ static json_t *rank_json(const struct status_rank *r)
     json_object_set_new(o, "factor", real_or_null(r->factor));
     json_object_set_new(o, "straggler", json_boolean(r->is_straggler));
     json_object_set_new(o, "generation", json_integer(r->generation));
+    put_usage(r, o);
     return o;
 }
 
@@ -296,6 +346,8 @@ static json_t *status_json(const struct status *s)
     status_put_account(&s->account, o);
     json_object_set_new(o, "cost", real_or_null(s->cost));
     json_object_set_new(o, "cost_forecast", real_or_null(s->cost_forecast));
+    json_object_set_new(o, "joules", joules_json(&s->energy));
+    json_object_set_new(o, "energy_missing", s->no_energy ? json_text(s->no_energy) : json_null());
     json_object_set_new(o, "ranks", ranks);
     return o;
 }

@@ -10,6 +10,9 @@
  * "slowness" is the time that a rank is busy in a step, divided by the median of the ranks.  '*'
  * marks a straggler, '-' a value that is not known.
  *
+ * The JSON form has more: of the run `joules` {package, gpu} and `energy_missing`, of a rank
+ * `memory_bytes`, `cpu`, `gpu` {use, memory_bytes, celsius, watts, clock_mhz} and `joules`.
+ *
  * Threads: any; pure. */
 #ifndef REPORT_STATUS_H
 #define REPORT_STATUS_H

@@ -76,7 +76,7 @@ static void table_print_rows(const struct table *t, FILE *f)
 void table_print(const struct table *t, const struct table_end *end, FILE *f)
 {
     const struct session_epoch *last = table_last(t);
-    char total[32], loss[32], top5[32] = "", goodput[256];
+    char total[32], loss[32], top5[32] = "", goodput[256], energy[512];
 
     table_print_rows(t, f);
     fprintf(f, "%s", end->plot ? end->plot : "");
@@ -98,6 +98,9 @@ void table_print(const struct table *t, const struct table_end *end, FILE *f)
         fprintf(f, "cost      %.2f, %.2f an epoch\n", end->cost, end->cost / (double)last->epoch);
     else if (end->cost > 0)
         fprintf(f, "cost      %.2f\n", end->cost);
+    table_energy_text(&end->energy, end->no_energy, energy, sizeof energy);
+    if (energy[0])
+        fprintf(f, "energy    %s\n", energy);
     if (end->model_path)
         fprintf(f, "model     %s\n", end->model_path);
     if (end->next)
@@ -156,6 +159,40 @@ void table_goodput_text(const struct account_times *t, char *out, size_t cap)
         n += (size_t)snprintf(out + n, cap - n, "%s%s %.1f %%", before, account_key(i), 100 * part);
         before = ", ";
     }
+}
+
+static const char *energy_text(char *out, size_t cap, double joules)
+{
+    static const struct {
+        double from;
+        const char *unit;
+    } units[] = {{1e9, "GJ"}, {1e6, "MJ"}, {1e3, "kJ"}, {0, "J"}};
+    size_t i = 0;
+
+    while (joules < units[i].from)
+        i++;
+    snprintf(out, cap, "%.3g %s", joules / fmax(1, units[i].from), units[i].unit);
+    return out;
+}
+
+void table_energy_text(const struct energy_sums *s, const char *missing, char *out, size_t cap)
+{
+    char packages[32], gpus[32], sum[32];
+    const int64_t package = s->mj[ENERGY_PACKAGE], gpu = s->mj[ENERGY_GPU];
+    size_t n = 0;
+
+    out[0] = 0;
+    energy_text(packages, sizeof packages, energy_joules(s, ENERGY_PACKAGE));
+    energy_text(gpus, sizeof gpus, energy_joules(s, ENERGY_GPU));
+    energy_text(sum, sizeof sum, 1e-3 * (double)(package + gpu));
+    if (package > 0 && gpu > 0)
+        n = (size_t)snprintf(out, cap, "%s: %s of packages, %s of GPUs", sum, packages, gpus);
+    else if (package > 0)
+        n = (size_t)snprintf(out, cap, "%s of processors' packages", packages);
+    else if (gpu > 0)
+        n = (size_t)snprintf(out, cap, "%s of GPUs", gpus);
+    if (missing && n < cap)
+        snprintf(out + n, cap - n, "%snot known: %s", n ? "; " : "", missing);
 }
 
 /* ", validation loss 1.4697, perplexity 4.348, accuracy 56.32 %" */

@@ -25,6 +25,8 @@ struct table_end {
     double seconds;               /* the whole run */
     struct account_times account; /* where the time went; all 0: not known */
     double cost;                  /* 0: not known */
+    struct energy_sums energy;    /* what it took */
+    const char *no_energy;        /* what of it is not known, and why; NULL: all is known */
     const char *model_path;       /* of the saved model; NULL: none was saved */
     const char *next;             /* command to try next; NULL: none */
     const char *plot;             /* lines that stand behind the rows; NULL: none */
@@ -41,6 +43,10 @@ void table_data_wait_text(double part, int cause, int rank, char *out, size_t ca
 /* Where the time went, with the causes that took at least a hundredth: "94.1 % of the time; start
  * 3.2 %, checkpoint 1.4 %".  Empty if it is not known. */
 void table_goodput_text(const struct account_times *t, char *out, size_t cap);
+
+/* The energy of a run: "12.3 kJ: 10.1 kJ of packages, 2.2 kJ of GPUs; not known: GPUs of 1 of 2
+ * ranks".  Empty if nothing is said. */
+void table_energy_text(const struct energy_sums *s, const char *missing, char *out, size_t cap);
 
 /* One epoch as one line, for logs: "epoch 3: training loss 0.0531, ..." */
 void table_epoch_text(const struct session_epoch *f, int64_t n_epochs, char *out, size_t cap);

@@ -201,9 +201,16 @@ static void past_note(struct past *p, const json_t *o, struct session_event *ev)
 static void past_note_cost(struct past *p, const json_t *o)
 {
     const double cost = past_real(o, "cost");
+    const char *missing = json_string_value(json_object_get(o, "energy_missing"));
 
     if (json_is_object(json_object_get(o, "badput")))
         p->status.account = led_times(o);
+    if (json_is_object(json_object_get(o, "joules")))
+        p->status.energy = led_energy(o);
+    if (missing) {
+        free(p->status.no_energy);
+        p->status.no_energy = xstrdup(missing);
+    }
     if (cost > 0)
         p->status.cost = cost;
 }
@@ -346,7 +353,7 @@ int past_read(const char *run_dir, double now_s, struct past *out, struct err *e
 
 void past_fini(struct past *p)
 {
-    free(p->status.rank);
+    status_fini(&p->status);
     arena_fini(&p->texts);
     *p = (struct past){0};
 }

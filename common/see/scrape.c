@@ -155,6 +155,27 @@ static void scrape_run(const struct scraped *x, struct buf *out)
     }
 }
 
+/* ---- energy ---- */
+
+/* One metric with the counter as a label: their sum is the run's energy. */
+static void scrape_energy(const struct status *s, struct buf *out)
+{
+    static const char name[] = "dptrain_energy_joules_total";
+
+    if (!energy_is_known(&s->energy))
+        return;
+    scrape_head(out, name, "counter",
+                "Energy of the run, by counter: processors' packages, GPUs; resumes go on.");
+    for (int i = 0; i < ENERGY_KINDS; i++) {
+        if (s->energy.mj[i] == 0)
+            continue;
+        buf_printf(out, "%s{run=\"", name);
+        scrape_label(out, s->name);
+        buf_printf(out, "\",source=\"%s\"}", energy_key(i));
+        scrape_number(out, energy_joules(&s->energy, i));
+    }
+}
+
 /* ---- the ranks ---- */
 
 static double rank_step(const struct status_rank *r) { return (double)r->step; }
@@ -173,6 +194,23 @@ static double rank_slowness(const struct status_rank *r)
 
 static double rank_straggler(const struct status_rank *r) { return r->is_straggler; }
 
+/* A number of struct usage, which is 0 if it is not known, in another unit. */
+static double scrape_used(int64_t v, double unit) { return scrape_if(v > 0, unit * (double)v); }
+
+#define USED(name, member, unit)                           \
+    static double rank_##name(const struct status_rank *r) \
+    {                                                      \
+        return scrape_used(r->usage.member, unit);         \
+    }
+
+USED(memory, resident_kib, 1024)
+USED(cpu, cpu_permille, 1e-3)
+USED(gpu, gpu_permille, 1e-3)
+USED(gpu_memory, gpu_memory_kib, 1024)
+USED(gpu_heat, gpu_celsius, 1)
+USED(gpu_power, gpu_mw, 1e-3)
+USED(gpu_clock, gpu_clock_mhz, 1e6)
+
 static const struct {
     const char *name, *help;
     double (*value)(const struct status_rank *r);
@@ -184,6 +222,15 @@ static const struct {
     {"dptrain_rank_slowness_ratio", "Time of the rank's own work divided by the median rank's.",
      rank_slowness},
     {"dptrain_rank_straggler", "1: the rank is reported as a straggler.", rank_straggler},
+    {"dptrain_rank_resident_memory_bytes", "Resident memory of the rank's process.", rank_memory},
+    {"dptrain_rank_cpu_ratio", "CPUs that the rank's process keeps busy; 2 are two whole ones.",
+     rank_cpu},
+    {"dptrain_rank_gpu_ratio", "Part of the time in which the rank's GPU computes.", rank_gpu},
+    {"dptrain_rank_gpu_memory_bytes", "Memory in use on the rank's GPU, by all processes.",
+     rank_gpu_memory},
+    {"dptrain_rank_gpu_temperature_celsius", "Temperature of the rank's GPU.", rank_gpu_heat},
+    {"dptrain_rank_gpu_power_watts", "Power that the rank's GPU draws.", rank_gpu_power},
+    {"dptrain_rank_gpu_clock_hertz", "Clock of the GPU's multiprocessors.", rank_gpu_clock},
 };
 
 static void scrape_rank(const struct status *s, size_t i, const struct status_rank *r,
@@ -226,6 +273,7 @@ void scrape_put(const struct status *s, double wall_s, struct buf *out)
 
     scrape_build(s, out);
     scrape_run(&x, out);
+    scrape_energy(s, out);
     scrape_ranks(s, out);
 }
 

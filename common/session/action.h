@@ -23,6 +23,7 @@
 #include "base/log.h"
 #include "session/account.h"
 #include "session/command.h"
+#include "session/energy.h"
 #include "session/incident.h"
 #include "session/offset.h"
 #include "session/voters.h"
@@ -147,6 +148,10 @@ struct session_event {
     enum phase phase;             /* EVENT_ERROR, EVENT_INJECT; PHASE_COUNT: none */
     struct account_times account; /* where the time of the run went */
     double cost;                  /* of the run so far; 0: no price is known */
+    struct energy_sums energy;    /* of the run so far */
+    /* EVENT_EPOCH: the same since the epoch's event before, or since this driver began. */
+    double epoch_cost;
+    struct energy_sums epoch_energy;
     union {
         struct { /* rank 0 has built its graph */
             int n_ranks;
@@ -211,6 +216,7 @@ struct session_event {
             double seconds;             /* since the start */
             double *peak_rss_mib;       /* [n_ranks], or NULL */
             const char *reason;         /* what ended the training; static text */
+            char *no_energy;            /* what of the energy is not known, and why; or NULL */
             struct session_epoch epoch; /* the last one, .epoch == 0: none was trained */
         } done;
         struct voters standby; /* the formation in which it votes */

@@ -38,6 +38,7 @@
 #include "inject/inject.h"
 #include "session/figures.h"
 #include "session/ring.h"
+#include "session/usage.h"
 #include "wire/copy.h"
 
 /* Requests that any rank may make.  Through the control vector all ranks act on a request at the
@@ -399,6 +400,7 @@ struct progress {
     int64_t n_steps, wall_ns, busy_ns;
     int unlinked;        /* 1 + a rank with which this one has no link yet; 0: none is missing */
     int64_t n_strangers; /* connections in this formation that proved to be of no rank */
+    struct usage usage;  /* of the process; the daemon sets it, not the engine */
 };
 
 #endif

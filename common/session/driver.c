@@ -20,10 +20,10 @@ static const size_t texts[] = {
     offsetof(struct driver_options, gpu_bus),       offsetof(struct driver_options, advertise),
     offsetof(struct driver_options, launch),        offsetof(struct driver_options, resume),
     offsetof(struct driver_options, evaluate),      offsetof(struct driver_options, predict),
-    offsetof(struct driver_options, how_to_resume), offsetof(struct driver_options, run),
-    offsetof(struct driver_options, standby_id),    offsetof(struct driver_options, led_by),
-    offsetof(struct driver_options, leads_at),      offsetof(struct driver_options, name),
-    offsetof(struct driver_options, run_dir),
+    offsetof(struct driver_options, how_to_resume), offsetof(struct driver_options, no_energy),
+    offsetof(struct driver_options, run),           offsetof(struct driver_options, standby_id),
+    offsetof(struct driver_options, led_by),        offsetof(struct driver_options, leads_at),
+    offsetof(struct driver_options, name),          offsetof(struct driver_options, run_dir),
 };
 
 static const char **driver_text_at(struct driver_options *o, size_t i)
@@ -101,10 +101,10 @@ struct driver *driver_new(const struct driver_options *o, int64_t now_ns)
     d->now_ns = now_ns;
     d->n_seats = most + n_spares;
     init_machines(d);
+    set_beat(d);
     ledger_init(d);
     succession_init(&d->membership);
     seat_take_own(&d->membership);
-    set_beat(d);
     return d;
 }
 
@@ -122,6 +122,7 @@ void driver_free(struct driver *d)
     recover_fini(&d->formation);
     succession_fini(&d->membership);
     end_fini(d);
+    ledger_fini(d);
     incident_free(d->watch.incident);
     queue_fini(d->out);
     free(d->out);
@@ -263,6 +264,7 @@ static void on_heartbeat(struct driver *d, int rank, int64_t generation, const W
     struct progress p;
     convert_from_beat(h, generation, &p);
     driver_moved(d, rank, &p);
+    watch_used(&d->watch, rank, &p.usage);
     watch_clock(&d->watch, rank, h);
     watch_since(&d->watch, rank, d->now_ms - h->phase_ms);
     driver_apply(d, watch_compare(&d->watch, rank));
@@ -376,6 +378,7 @@ void driver_progress(struct driver *d, int64_t now_ns, const struct progress *p)
         watch_in_phase(&d->watch, 0, p->phase); /* it has not left the formation before; a follower
                                                    tells that by its heartbeat */
     driver_moved(d, 0, p);
+    watch_used(&d->watch, 0, &p->usage);
     ledger_moved(d, p);
     driver_leave(d);
 }
@@ -481,9 +484,7 @@ static void send_beats(struct driver *d)
     h.phase = (Wire__Phase)p->phase;
     h.bucket = max_i64(p->bucket, -1);
     h.clock_ns = max_i64(d->now_ns, 0);
-    ledger_write(d, account);
-    h.n_account = ACCOUNT_NUMBERS;
-    h.account = account;
+    ledger_write(d, &h, account);
     m.generation = d->formation.generation;
     m.body_case = WIRE__CONTROL__BODY_HEARTBEAT;
     m.heartbeat = &h;
@@ -587,8 +588,7 @@ void driver_event(const struct driver *d, struct session_event *e)
     if (e->rank >= 0 && !e->host && d->seats[e->rank].host)
         e->host = xstrdup(d->seats[e->rank].host);
     struct action a = {.kind = ACTION_EVENT, .event = *e};
-    a.event.account = account_at(&d->account, d->now_ns);
-    a.event.cost = ledger_cost(d, &a.event.account);
+    ledger_stamp(d, &a.event);
     latest_note(d->latest, e, d->now_ns);
     if (d->ending.is_silent)
         action_fini(&a);

@@ -36,6 +36,7 @@
 #include "config/cluster.h"
 #include "session/account.h"
 #include "session/action.h"
+#include "session/energy.h"
 #include "session/status.h"
 #include "session/voters.h"
 #include "wire/msg.h"
@@ -49,6 +50,7 @@ struct led {
     int64_t epoch_step;          /* the last step of the newest epoch that has its line ... */
     int64_t validated_step;      /* ... and of the newest epoch whose line has a validation */
     struct account_past account; /* where the time of the run went */
+    struct energy_sums energy;   /* what it took */
     struct voters voters;        /* of the newest formation in which a standby votes */
     int is_done; /* 1: the ranks of that formation were told that the job is finished */
 };
@@ -87,7 +89,8 @@ struct driver_options { /* copied; texts may be NULL where said */
     struct injection_list inject;   /* faults on purpose; one that has happened is not sent again */
     double price_per_rank_hour;     /* 0: not known */
     int64_t trace_first, trace_end; /* report.trace: the first step, and the last plus 1; 0: none */
-    int64_t start_ns; /* when the process started, on the same clock: "seconds since start" */
+    const char *no_energy; /* why rank 0's machine has no counter of energy; NULL: it has one */
+    int64_t start_ns;      /* when the process started, on the same clock: "seconds since start" */
 };
 
 struct driver *driver_new(const struct driver_options *o, int64_t now_ns);

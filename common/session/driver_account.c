@@ -5,7 +5,9 @@
  * known until the end of the next step, it is lost: as the `seconds` of the event `recovered`. Else
  * it goes to what the stage is for. */
 #include <math.h>
+#include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/util.h"
 #include "session/driver_impl.h"
 
@@ -32,12 +34,79 @@ static enum account_kind account_kind_of(const struct driver *d)
     return has_stepped ? ACCOUNT_WAITING : ACCOUNT_START;
 }
 
-void ledger_init(struct driver *d) { account_init(&d->account, &d->o.led.account, d->o.start_ns); }
+/* A rank that was silent for three heartbeats does not tell of a counter any more that another rank
+ * reads, too. */
+void ledger_init(struct driver *d)
+{
+    account_init(&d->account, &d->o.led.account, d->o.start_ns);
+    energy_init(&d->watch.energy, &d->o.led.energy, d->n_seats, 3 * d->beat_ms * 1000000);
+    d->epoch = xcalloc(1, sizeof *d->epoch);
+    d->epoch->energy = d->o.led.energy;
+    d->epoch->cost = ledger_cost(d, &d->account.times);
+}
 
-void ledger_write(const struct driver *d, int64_t out[ACCOUNT_NUMBERS])
+void ledger_fini(struct driver *d)
+{
+    energy_fini(&d->watch.energy);
+    free(d->epoch);
+}
+
+void ledger_write(const struct driver *d, Wire__Heartbeat *h, int64_t account[ACCOUNT_NUMBERS])
 {
     struct account_times t = account_at(&d->account, d->now_ns);
-    account_write(&t, max_i64(d->run.step, d->seats[0].at.step), out);
+    account_write(&t, max_i64(d->run.step, d->seats[0].at.step), account);
+    h->n_account = ACCOUNT_NUMBERS;
+    h->account = account;
+    h->package_mj = d->watch.energy.sums.mj[ENERGY_PACKAGE];
+    h->gpu_mj = d->watch.energy.sums.mj[ENERGY_GPU];
+}
+
+void ledger_stamp(const struct driver *d, struct session_event *ev)
+{
+    ev->account = account_at(&d->account, d->now_ns);
+    ev->cost = ledger_cost(d, &ev->account);
+    ev->energy = d->watch.energy.sums;
+    if (ev->kind != EVENT_EPOCH)
+        return;
+    ev->epoch_cost = ev->cost - d->epoch->cost;
+    ev->epoch_energy = energy_since(&ev->energy, &d->epoch->energy);
+    *d->epoch = (struct ledger_mark){ev->cost, ev->energy};
+}
+
+/* Of the ranks that have told what they use, and should have such a counter, which a rank without a
+ * GPU should not: all, or those of whose counter nothing is known. */
+static int ledger_n_ranks(const struct driver *d, enum energy_kind kind, int is_missing)
+{
+    int n = 0;
+    for (int k = 0; k < d->membership.n_ranks; k++)
+        n += d->seats[k].used.resident_kib > 0 && (kind == ENERGY_PACKAGE || d->seats[k].gpu) &&
+             (!is_missing || !watch_is_metered(d, k, kind));
+    return n;
+}
+
+/* The reason is that of rank 0's machine, and is told if no machine has a counter: most are alike.
+ */
+static char *ledger_no_packages(const struct driver *d)
+{
+    const int n = ledger_n_ranks(d, ENERGY_PACKAGE, 0),
+              missing = ledger_n_ranks(d, ENERGY_PACKAGE, 1);
+    if (missing == 0)
+        return NULL;
+    if (missing == n && d->o.no_energy)
+        return xstrdup(d->o.no_energy);
+    return xasprintf("no counter of packages for %d of %d ranks", missing, n);
+}
+
+char *ledger_no_energy(const struct driver *d)
+{
+    const int n_gpus = ledger_n_ranks(d, ENERGY_GPU, 0), missing = ledger_n_ranks(d, ENERGY_GPU, 1);
+    char *packages = ledger_no_packages(d), *both;
+    if (missing == 0)
+        return packages;
+    both = xasprintf("no counter of GPUs for %d of %d ranks%s%s", missing, n_gpus,
+                     packages ? "; " : "", packages ? packages : "");
+    free(packages);
+    return both;
 }
 
 void ledger_note_ranks(struct driver *d)

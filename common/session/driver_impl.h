@@ -64,6 +64,11 @@ struct ending {  /* driver_end.c: causes, stop requests, and the job's end */
     int is_work_told;       /* 1: the log says that the job's end waits for rank 0's step */
 };
 
+struct ledger_mark { /* when the last epoch's event went out, or this driver began */
+    double cost;
+    struct energy_sums energy;
+};
+
 struct driver {
     struct driver_options o; /* with copies of all texts */
     struct session_clock clock;
@@ -85,7 +90,8 @@ struct driver {
     struct run run;
     struct watch watch;
     struct ending ending;
-    struct account account; /* driver_account.c alone changes it */
+    struct account account;    /* driver_account.c alone changes it */
+    struct ledger_mark *epoch; /* noted as events go out */
 };
 
 /* driver.c: what any machine may call, as it changes no state */
@@ -138,7 +144,12 @@ void inject_say_unspent(const struct driver *d);
 
 /* driver_account.c */
 void ledger_init(struct driver *d);
-void ledger_write(const struct driver *d, int64_t out[ACCOUNT_NUMBERS]); /* for a standby */
+void ledger_fini(struct driver *d);
+/* Into a heartbeat, for a standby; `account` holds what *h then points to. */
+void ledger_write(const struct driver *d, Wire__Heartbeat *h, int64_t account[ACCOUNT_NUMBERS]);
+void ledger_stamp(const struct driver *d, struct session_event *ev); /* the run's, up to now */
+/* The counters of energy that are missing, and why; for free().  NULL: none is. */
+char *ledger_no_energy(const struct driver *d);
 void ledger_note_ranks(struct driver *d); /* at the end of each event */
 double ledger_cost(const struct driver *d, const struct account_times *t);
 double ledger_forecast(const struct driver *d, const struct account_times *t); /* 0: not known */

@@ -1,5 +1,8 @@
 /* Progress: notes where each rank is, by its heartbeats and answers, and by the commands that it
  * gets.  driver_watch.c and driver_deadline.c draw the conclusions. */
+#include <string.h>
+
+#include "base/hash.h"
 #include "base/util.h"
 #include "session/driver_impl.h"
 
@@ -65,4 +68,33 @@ int watch_moved(struct watch *w, int rank, const struct progress *p)
     s->at = *p;
     s->told_ms = d->now_ms;
     return 1;
+}
+
+/* Ranks of one machine read the same counter of packages, and slices of one GPU that GPU's. */
+static uint64_t watch_meter_of(const struct seat *s, enum energy_kind kind)
+{
+    struct hash128 key = hash_of(s->host_id, strlen(s->host_id));
+    if (kind == ENERGY_GPU && s->gpu_bus && *s->gpu_bus)
+        key.lo ^= hash_of(s->gpu_bus, strlen(s->gpu_bus)).hi;
+    else if (kind == ENERGY_GPU && s->gpu)
+        key = hash_of(s->gpu, strlen(s->gpu));
+    return key.lo;
+}
+
+int watch_is_metered(const struct driver *d, int rank, enum energy_kind kind)
+{
+    const struct seat *s = &d->seats[rank];
+    return s->used.mj[kind] > 0 ||
+           (s->host_id && energy_has(&d->watch.energy, kind, watch_meter_of(s, kind)));
+}
+
+void watch_used(struct watch *w, int rank, const struct usage *u)
+{
+    struct seat *s = &w->seats[rank];
+    if (!s->is_taken || !s->host_id)
+        return;
+    s->used = *u;
+    for (int i = 0; i < ENERGY_KINDS; i++)
+        if (u->mj[i] > 0)
+            energy_heard(&w->energy, &s->energy, i, watch_meter_of(s, i), u->mj[i], w->d->now_ns);
 }

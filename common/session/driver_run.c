@@ -222,6 +222,7 @@ static struct decision finish_evaluation(struct run *r)
                                 .step = r->step,
                                 .phase = PHASE_COUNT,
                                 .done = {.n_ranks = d->membership.n_ranks,
+                                         .no_energy = ledger_no_energy(d),
                                          .epoch = r->last,
                                          .seconds = 1e-9 * (double)(d->now_ns - d->o.start_ns)}},
         "evaluated step %lld", (long long)r->step);
@@ -247,6 +248,7 @@ static struct decision run_finish(const struct driver *d)
                                 .done = {.n_ranks = d->membership.n_ranks,
                                          .peak_rss_mib = peak,
                                          .reason = run_reason(d),
+                                         .no_energy = ledger_no_energy(d),
                                          .epoch = d->run.last,
                                          .seconds = 1e-9 * (double)(d->now_ns - d->o.start_ns)}},
         "finished: epoch %lld, step %lld%s", (long long)d->run.last.epoch, (long long)d->run.step,

@@ -53,6 +53,9 @@ static void status_fill(const struct driver *d, int64_t now_ms, int seat, struct
     r->step_ms = s->pace.step_ms;
     r->factor = s->pace.factor;
     r->is_straggler = s->pace.is_slow;
+    r->usage = s->used;
+    for (int i = 0; i < ENERGY_KINDS; i++)
+        r->energy.mj[i] = s->energy.of[i].told_mj;
 }
 
 static void status_fill_account(const struct driver *d, int64_t now_ns, struct status *out)
@@ -60,6 +63,7 @@ static void status_fill_account(const struct driver *d, int64_t now_ns, struct s
     out->account = account_at(&d->account, now_ns);
     out->cost = ledger_cost(d, &out->account);
     out->cost_forecast = ledger_forecast(d, &out->account);
+    out->energy = d->watch.energy.sums;
 }
 
 void driver_summary(const struct driver *d, int64_t now_ns, struct status *out)
@@ -91,6 +95,7 @@ void driver_status(const struct driver *d, int64_t now_ns, struct status *out)
 {
     int64_t now_ms = (now_ns - d->clock.stalled_ns) / 1000000;
     driver_summary(d, now_ns, out);
+    out->no_energy = ledger_no_energy(d);
     out->rank = xcalloc((size_t)d->n_seats, sizeof(struct status_rank));
     for (int k = 0; k < d->n_seats; k++)
         if (k < d->membership.n_ranks || d->seats[k].is_taken)
@@ -100,6 +105,8 @@ void driver_status(const struct driver *d, int64_t now_ns, struct status *out)
 void status_fini(struct status *s)
 {
     free(s->rank);
+    free(s->no_energy);
+    s->no_energy = NULL;
     s->rank = NULL;
     s->n = 0;
 }

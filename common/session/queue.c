@@ -13,6 +13,12 @@ struct action_node {
     struct action action;
 };
 
+static void queue_free_done(struct session_event *e)
+{
+    free(e->done.peak_rss_mib);
+    free(e->done.no_energy);
+}
+
 /* Free what an event owns, by its kind. */
 static void event_fini(struct session_event *e)
 {
@@ -23,7 +29,7 @@ static void event_fini(struct session_event *e)
     else if (e->kind == EVENT_REBALANCE)
         free(e->rebalance.share);
     else if (e->kind == EVENT_DONE)
-        free(e->done.peak_rss_mib);
+        queue_free_done(e);
     else if (e->kind == EVENT_SPANS)
         spans_piece_fini(&e->spans.piece);
     if (e->kind != EVENT_FORM)

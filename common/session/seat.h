@@ -8,6 +8,7 @@
 #define SESSION_SEAT_H
 
 #include "session/command.h"
+#include "session/energy.h"
 #include "session/offset.h"
 
 enum conn_state {
@@ -63,6 +64,8 @@ struct seat { /* the driver's record of one rank, or of a spare */
     struct offset clock; /* of its process */
     int64_t owes_trace;  /* the timeline of which it has yet to send its part; 0: none */
     enum { JOB_TRACE_NOT, JOB_TRACE_OWED, JOB_TRACE_SENT } job_trace; /* that of report.trace */
+    struct usage used;                                                /* as last heard */
+    struct energy_reader energy;
     struct {
         int64_t from_steps, from_busy_ns; /* its counts when this window began */
         double factor;                    /* busy time / median in the last window; 0: unknown */

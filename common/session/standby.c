@@ -239,6 +239,8 @@ static void standby_on_beat(struct standby *s, const Wire__Heartbeat *h)
 {
     if (account_read(h->account, h->n_account, &s->account))
         s->account_ns = s->now_ns;
+    s->energy =
+        (struct energy_sums){.mj = {[ENERGY_PACKAGE] = h->package_mj, [ENERGY_GPU] = h->gpu_mj}};
 }
 
 static void standby_on_joined(struct standby *s, const Wire__Control *m)
@@ -383,6 +385,7 @@ struct legacy standby_legacy(const struct standby *s)
                            .voters = s->newest,
                            .account = s->account,
                            .account_ns = s->account_ns,
+                           .energy = s->energy,
                            .led_by = s->o.driver,
                            .leads_at = s->leads_at};
 }

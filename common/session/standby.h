@@ -31,6 +31,7 @@
 #include "base/err.h"
 #include "session/account.h"
 #include "session/action.h"
+#include "session/energy.h"
 #include "wire/msg.h"
 
 struct standby; /* opaque */
@@ -80,6 +81,7 @@ struct legacy {
     struct voters voters;        /* the newest formation known */
     struct account_past account; /* where the time of the run went, ... */
     int64_t account_ns;          /* ... as it was told at this time; 0: it was not */
+    struct energy_sums energy;   /* likewise */
     const char *led_by;          /* where the driver listened */
     const char *leads_at;        /* where this process is, as the driver saw it */
 };

@@ -62,6 +62,7 @@ struct standby {
     int is_able;                 /* 1: this process could lead the job */
     struct account_past account; /* as the driver told it last ... */
     int64_t account_ns;          /* ... at this time; 0: it did not */
+    struct energy_sums energy;   /* likewise */
     struct voters newest;        /* the newest formation that the driver or a follower has named */
     int64_t formed; /* generation of the newest that all its ranks entered, as the driver says */
     struct held *held;

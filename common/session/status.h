@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "session/account.h"
+#include "session/energy.h"
 #include "session/latest.h"
 
 enum status_role {
@@ -34,6 +35,8 @@ struct status_rank {
     double step_ms;          /* wall time of a step, mean of the latest; 0: none */
     double factor;           /* time of its own work divided by the median; 0: unknown */
     int is_straggler;
+    struct usage usage;        /* what it uses, but for the counters of energy, */
+    struct energy_sums energy; /* which it has told for the run, alone of those that read them */
 };
 
 struct status {
@@ -45,9 +48,11 @@ struct status {
     int data_wait_cause;    /* enum wait_cause */
     struct account_times account; /* where the time of the run went */
     double cost, cost_forecast;   /* so far, and of the whole run; 0: not known */
-    const char *standby;          /* where the standby listens; NULL: none is connected; borrowed */
-    int standby_votes;            /* 1: it has a vote in this formation; 0: from the next one on */
-    const char *name, *run_dir;   /* of the job, of its files; NULL: none; borrowed */
+    struct energy_sums energy;    /* so far */
+    char *no_energy;     /* what of it is not known, and why; NULL: all is known, or .n is 0 */
+    const char *standby; /* where the standby listens; NULL: none is connected; borrowed */
+    int standby_votes;   /* 1: it has a vote in this formation; 0: from the next one on */
+    const char *name, *run_dir; /* of the job, of its files; NULL: none; borrowed */
     struct latest latest;
     double step_age_s; /* since the newest step, or the formation; < 0: none yet */
     double eta_s;      /* until the last step; NAN: not known */

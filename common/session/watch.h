@@ -37,6 +37,7 @@ struct watch {
     } trace;
     int64_t incident_until_ms;
     int64_t pace_since_ms, pace_generation; /* the present window of driver_pace.c; 0: none */
+    struct energy energy;
 };
 
 /* Signs that a rank is behind, the surest first.  The first sign that is true of any rank counts.
@@ -59,6 +60,9 @@ void watch_in_phase(struct watch *w, int rank, enum phase phase);
 void watch_clock(struct watch *w, int rank, const Wire__Heartbeat *h); /* its stamps */
 void watch_since(struct watch *w, int rank, int64_t since_ms);         /* by the rank's own clock */
 int watch_moved(struct watch *w, int rank, const struct progress *p);  /* 1: it was of use */
+void watch_used(struct watch *w, int rank, const struct usage *u);
+/* 1: this rank's counter has told something, by itself or by another rank that reads it. */
+int watch_is_metered(const struct driver *d, int rank, enum energy_kind kind);
 
 /* driver_traced.c: a timeline is whole when no rank owes a part of it.  A lost rank owes none. */
 int trace_owes(const struct seat *s, int64_t number);      /* 1: a part of this timeline */

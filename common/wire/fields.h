@@ -142,10 +142,19 @@
     ITEM(busy_ns,    busy_ns, INT(0, MANY)) \
     ITEM(unlinked,    unlinked,    INT(0, MSG_MAX_RANKS)) \
     ITEM(n_strangers, n_strangers, INT(0, MANY)) \
+    ITEM(package_mj,  usage.mj[ENERGY_PACKAGE], INT(0, MANY)) \
+    ITEM(gpu_mj,      usage.mj[ENERGY_GPU],     INT(0, MANY)) \
     ONLY(account,     INTS(0, MANY, 64)) \
     ONLY(clock_ns,    INT(0, CLOCK)) \
     ONLY(echo_ns,     INT(0, CLOCK)) \
-    ONLY(held_ns,     INT(0, CLOCK))
+    ONLY(held_ns,     INT(0, CLOCK)) \
+    ITEM(resident_kib,   usage.resident_kib,   INT(0, MANY)) \
+    ITEM(cpu_permille,   usage.cpu_permille,   INT(0, MANY)) \
+    ITEM(gpu_permille,   usage.gpu_permille,   INT(0, MANY)) \
+    ITEM(gpu_memory_kib, usage.gpu_memory_kib, INT(0, MANY)) \
+    ITEM(gpu_celsius,    usage.gpu_celsius,    INT(0, MANY)) \
+    ITEM(gpu_mw,         usage.gpu_mw,         INT(0, MANY)) \
+    ITEM(gpu_clock_mhz,  usage.gpu_clock_mhz,  INT(0, MANY))
 
 /* ---- elements of lists ---- */
 

@@ -113,12 +113,22 @@ static const struct {
                 .is_validated = 1,
                 .validation_loss = HUGE_VAL,
                 .validation_accuracy = 0.5,
-                .is_mean = 1}},
+                .is_mean = 1},
+      .cost = 7,
+      .epoch_cost = 3,
+      .energy.mj = {[ENERGY_PACKAGE] = 4500},
+      .epoch_energy.mj = {[ENERGY_PACKAGE] = 500},
+      .account.ns = {[ACCOUNT_PRODUCTIVE] = 6000000000}},
      "epoch",
      "epoch=1;step=2;samples=0;train_loss=null;train_accuracy=0.0;train_seconds=1.0;"
      "samples_per_second=1.0;step_ms_median=1.0;data_wait_ms_median=0.0;data_wait_share=0.0;"
      "data_wait_rank=0;validation_loss=null;validation_accuracy=0.5;"
-     "steps_skipped=4;left_out=3;loss_scale=32768.0;replicas=\"mean over ranks\""},
+     "steps_skipped=4;left_out=3;loss_scale=32768.0;replicas=\"mean over ranks\";"
+     "wall_seconds=6.0;goodput=1.0;"
+     "badput={\"start\":0.0,\"data\":0.0,\"checkpoint\":0.0,\"validation\":0.0,\"lost\":0.0,"
+     "\"repeated\":0.0,\"waiting\":0.0};rank_hours=0.0;cost=7.0;"
+     "joules={\"package\":4.5,\"gpu\":null};epoch_cost=3.0;"
+     "epoch_joules={\"package\":0.5,\"gpu\":null}"},
     {{.kind = EVENT_CHECKPOINT,
       .step = 235,
       .text = (char *)"r/checkpoints/step-1",
@@ -128,7 +138,8 @@ static const struct {
     {{.kind = EVENT_DONE,
       .step = 3,
       .cost = 12.75,
-      .done = {.seconds = 8, .epoch = EPOCH},
+      .done = {.seconds = 8, .epoch = EPOCH, .no_energy = (char *)"why"},
+      .energy.mj = {[ENERGY_PACKAGE] = 4500, [ENERGY_GPU] = 9000},
       .account.rank_us = 7200000000,
       .account.ns = {[ACCOUNT_PRODUCTIVE] = 6000000000,
                      [ACCOUNT_START] = 1500000000,
@@ -137,7 +148,9 @@ static const struct {
      "step=3;seconds=8.0;train_loss=0.5;validation_loss=0.25;validation_accuracy=0.875;"
      "peak_rss_mib=[];wall_seconds=8.0;goodput=0.75;"
      "badput={\"start\":1.5,\"data\":0.0,\"checkpoint\":0.0,\"validation\":0.0,\"lost\":0.0,"
-     "\"repeated\":0.0,\"waiting\":0.5};rank_hours=2.0;cost=12.75;cost_per_epoch=4.25"},
+     "\"repeated\":0.0,\"waiting\":0.5};rank_hours=2.0;cost=12.75;"
+     "joules={\"package\":4.5,\"gpu\":9.0};cost_per_epoch=4.25;"
+     "joules_per_epoch={\"package\":1.5,\"gpu\":3.0};energy_missing=\"why\""},
     {{.kind = EVENT_LOST, .rank = 1, .host = (char *)"h", .text = (char *)"killed"},
      "lost",
      "rank=1;host=\"h\";reason=\"killed\""},

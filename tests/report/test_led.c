@@ -242,10 +242,11 @@ static void test_led_of_an_account(void **state)
         "{\"event\":\"start\",\"time\":100}\n"
         "{\"event\":\"form\",\"time\":101,\"step\":0,\"wall_seconds\":1,\"badput\":{\"start\":1}}\n"
         "{\"event\":\"checkpoint\",\"time\":105,\"step\":40,\"wall_seconds\":5,"
-        "\"badput\":{\"start\":1}}\n"
+        "\"badput\":{\"start\":1},\"joules\":{\"package\":7.5,\"gpu\":1}}\n"
         "{\"event\":\"form\",\"time\":107,\"step\":30,\"wall_seconds\":7,"
         "\"badput\":{\"start\":1,\"lost\":2,\"repeated\":1}}\n"
         "{\"event\":\"checkpoint\",\"time\":109,\"step\":50,\"wall_seconds\":9,\"rank_hours\":0.5,"
+        "\"joules\":{\"package\":12.5,\"gpu\":null},"
         "\"badput\":{\"start\":1,\"lost\":2,\"repeated\":1,\"data\":0.5,\"waiting\":-4}}\n"
         "{\"event\":\"warning\",\"time\":112}\n"
         "{\"event\":\"start\",\"time\":900}\n{\"event\":\"warning\",\"time\":950}\n");
@@ -255,6 +256,8 @@ static void test_led_of_an_account(void **state)
     assert_int_equal(led.account.times.ns[ACCOUNT_PRODUCTIVE], 4500000000);
     assert_int_equal(led.account.times.ns[ACCOUNT_DATA], 500000000);
     assert_int_equal(led.account.times.rank_us, 1800000000);
+    assert_int_equal(led.energy.mj[ENERGY_PACKAGE], 12500);
+    assert_int_equal(led.energy.mj[ENERGY_GPU], 0);
     assert_int_equal(led.account.n_marks, 3);
     assert_int_equal(led.account.mark[0].step, 0);
     assert_int_equal(led.account.mark[1].step, 30);
@@ -262,9 +265,12 @@ static void test_led_of_an_account(void **state)
     assert_int_equal(led.account.mark[2].step, 50);
     assert_int_equal(led.account.mark[2].ns, 5000000000);
     write_text("e", "{\"event\":\"form\",\"step\":0,\"wall_seconds\":1e300,"
+                    "\"joules\":{\"package\":1e300,\"gpu\":-5},"
                     "\"badput\":{\"start\":1e300,\"lost\":\"x\"}}\n");
     led_read("e", &led);
     assert_int_equal(account_wall_ns(&led.account.times), 0);
+    assert_int_equal(led.energy.mj[ENERGY_PACKAGE], 1000000000000000000);
+    assert_int_equal(led.energy.mj[ENERGY_GPU], 0);
 }
 
 #define CASE(f) cmocka_unit_test_setup_teardown(f, folder_setup, folder_teardown)

@@ -309,6 +309,31 @@ static void test_goodput(void **state)
     assert_string_equal(out, "");
 }
 
+static void test_energy(void **state)
+{
+    static const struct {
+        int64_t package, gpu;
+        const char *missing, *want;
+    } rows[] = {
+        {0, 0, NULL, ""},
+        {89500, 0, NULL, "89.5 J of processors' packages"},
+        {0, 1234567, NULL, "1.23 kJ of GPUs"},
+        {1000000, 4000000000, NULL, "4 MJ: 1 kJ of packages, 4 MJ of GPUs"},
+        {0, 0, "why", "not known: why"},
+        {5000000000000, 0, "why", "5 GJ of processors' packages; not known: why"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        const struct energy_sums s = {
+            {[ENERGY_PACKAGE] = rows[i].package, [ENERGY_GPU] = rows[i].gpu}};
+        char out[128];
+
+        table_energy_text(&s, rows[i].missing, out, sizeof out);
+        assert_string_equal(out, rows[i].want);
+    }
+}
+
 /* The columns stay in their places. */
 static void test_losses_of_a_run_that_diverges(void **state)
 {
@@ -359,12 +384,19 @@ static void test_validation_of_tokens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbers),    cmocka_unit_test(test_line),
-        cmocka_unit_test(test_terminal),   cmocka_unit_test(test_no_terminal),
-        cmocka_unit_test(test_table),      cmocka_unit_test(test_top5),
-        cmocka_unit_test(test_regression), cmocka_unit_test(test_long_table),
-        cmocka_unit_test(test_epoch_line), cmocka_unit_test(test_validation_of_tokens),
-        cmocka_unit_test(test_goodput),    cmocka_unit_test(test_losses_of_a_run_that_diverges),
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_line),
+        cmocka_unit_test(test_terminal),
+        cmocka_unit_test(test_no_terminal),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_top5),
+        cmocka_unit_test(test_regression),
+        cmocka_unit_test(test_long_table),
+        cmocka_unit_test(test_epoch_line),
+        cmocka_unit_test(test_validation_of_tokens),
+        cmocka_unit_test(test_goodput),
+        cmocka_unit_test(test_energy),
+        cmocka_unit_test(test_losses_of_a_run_that_diverges),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -76,6 +76,59 @@ static void an_account(void **state)
     buf_fini(&out);
 }
 
+static const json_t *status_at(const json_t *all, const char *path)
+{
+    char *text = strdup(path), *rest = text, *key;
+    const json_t *o = all;
+
+    while ((key = strsep(&rest, ".")))
+        o = strspn(key, "0123456789") == strlen(key) ? json_array_get(o, (size_t)atoi(key))
+                                                     : json_object_get(o, key);
+    free(text);
+    if (!o)
+        fail_msg("no %s", path);
+    return o;
+}
+
+/* Memory, processor, GPU and joules of a rank; 0 is not known. */
+static void what_a_rank_uses(void **state)
+{
+    struct status_rank two[2] = {ranks[0], ranks[2]};
+    struct status s = status;
+    struct buf out = {0};
+    json_t *all;
+
+    (void)state;
+    two[0].usage = (struct usage){.resident_kib = 2, .cpu_permille = 1500};
+    two[0].energy.mj[ENERGY_PACKAGE] = 2500;
+    two[1].usage = (struct usage){.gpu_permille = 930, .gpu_memory_kib = 4, .gpu_mw = 512250};
+    s.rank = two;
+    s.n = 2;
+    s.energy.mj[ENERGY_PACKAGE] = 3500;
+    s.no_energy = (char *)"no counter of GPUs for 1 of 2 ranks";
+    status_put_json(&s, &out);
+    all = json_loads(buf_cstr(&out), 0, NULL);
+    assert_non_null(all);
+    assert_int_equal(json_integer_value(status_at(all, "ranks.0.memory_bytes")), 2048);
+    assert_float_equal(json_real_value(status_at(all, "ranks.0.cpu")), 1.5, 1e-9);
+    assert_true(json_is_null(status_at(all, "ranks.0.gpu")));
+    assert_float_equal(json_real_value(status_at(all, "ranks.0.joules.package")), 2.5, 1e-9);
+    assert_true(json_is_null(status_at(all, "ranks.0.joules.gpu")));
+    assert_true(json_is_null(status_at(all, "ranks.1.memory_bytes")));
+    assert_float_equal(json_real_value(status_at(all, "ranks.1.gpu.use")), 0.93, 1e-9);
+    assert_int_equal(json_integer_value(status_at(all, "ranks.1.gpu.memory_bytes")), 4096);
+    assert_float_equal(json_real_value(status_at(all, "ranks.1.gpu.watts")), 512.25, 1e-9);
+    assert_true(json_is_null(status_at(all, "ranks.1.gpu.celsius")));
+    assert_float_equal(json_real_value(status_at(all, "joules.package")), 3.5, 1e-9);
+    assert_true(json_is_null(status_at(all, "joules.gpu")));
+    assert_string_equal(json_string_value(status_at(all, "energy_missing")), s.no_energy);
+    json_decref(all);
+    buf_clear(&out);
+    status_put_text(&s, &out);
+    assert_non_null(strstr(buf_cstr(&out), "\nenergy 3.5 J of processors' packages; not known: "));
+    buf_fini(&out);
+}
+
 static void a_table_for_people(void **state)
 {
     struct buf out = {0};
@@ -251,10 +304,10 @@ static void a_log_of_many_is_brief(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_table_for_people),      cmocka_unit_test(an_account),
-        cmocka_unit_test(a_spare_has_no_rank),     cmocka_unit_test(the_standby_is_named),
-        cmocka_unit_test(a_wait_for_data_is_told), cmocka_unit_test(an_object_for_programs),
-        cmocka_unit_test(a_log_of_many_is_brief),
+        cmocka_unit_test(a_table_for_people),     cmocka_unit_test(an_account),
+        cmocka_unit_test(what_a_rank_uses),       cmocka_unit_test(a_spare_has_no_rank),
+        cmocka_unit_test(the_standby_is_named),   cmocka_unit_test(a_wait_for_data_is_told),
+        cmocka_unit_test(an_object_for_programs), cmocka_unit_test(a_log_of_many_is_brief),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,9 +24,10 @@
 #define EPOCH                                                                       \
     "{\"event\":\"epoch\",\"time\":103,\"epoch\":1,\"step\":20,\"train_loss\":0.5," \
     "\"samples_per_second\":50,\"validation_loss\":0.25,\"validation_accuracy\":0.75}\n"
-#define ACCOUNT                                                                \
-    "\"wall_seconds\":10,\"goodput\":0.5,\"badput\":{\"start\":2,\"lost\":3}," \
-    "\"rank_hours\":0.5,\"cost\":1.5"
+#define ACCOUNT                                                                  \
+    "\"wall_seconds\":10,\"goodput\":0.5,\"badput\":{\"start\":2,\"lost\":3},"   \
+    "\"rank_hours\":0.5,\"cost\":1.5,\"joules\":{\"package\":2.5,\"gpu\":null}," \
+    "\"energy_missing\":\"why\""
 #define DONE "{\"event\":\"done\",\"time\":104,\"step\":40,\"reason\":\"epochs\"," ACCOUNT "}\n"
 
 static const char job[] = "name: night\nmodel: {arch: mlp}\ndata: {format: digits}\n"
@@ -65,6 +66,8 @@ static void test_done(void **state)
     assert_true(p.status.latest.validation_loss == 0.25);
     assert_true(p.status.cost == 1.5 && p.status.cost_forecast == 1.5);
     assert_int_equal(account_wall_ns(&p.status.account), 10000000000);
+    assert_int_equal(p.status.energy.mj[ENERGY_PACKAGE], 2500);
+    assert_string_equal(p.status.no_energy, "why");
     assert_int_equal(p.status.account.ns[ACCOUNT_PRODUCTIVE], 5000000000);
     assert_true(p.begun_s == 100.5 && p.newest_s == 104 && p.status.stage_s == 6);
     assert_int_equal(p.status.n, 2);

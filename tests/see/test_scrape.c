@@ -82,6 +82,34 @@ static void lines_of_numbers(void **state)
     buf_fini(&out);
 }
 
+/* Usage of a rank and energy of the run: there are lines only for what is known. */
+static void lines_of_usage(void **state)
+{
+    struct status s = scrape_status();
+    struct status_rank rank = ranks[0];
+    struct buf out = {0};
+
+    (void)state;
+    s.rank = &rank;
+    s.n = 1;
+    scrape_put(&s, 1000, &out);
+    assert_null(strstr(buf_cstr(&out), "dptrain_energy"));
+    assert_null(strstr(buf_cstr(&out), "dptrain_rank_cpu_ratio{"));
+    buf_clear(&out);
+    rank.usage = (struct usage){.resident_kib = 3, .cpu_permille = 1500, .gpu_mw = 2500};
+    s.energy.mj[ENERGY_PACKAGE] = 12500;
+    scrape_put(&s, 1000, &out);
+    assert_true(has_line(&out, "dptrain_energy_joules_total{run=\"mnist\\n\\\"x\\\"\","
+                               "source=\"package\"} 12.5"));
+    assert_null(strstr(buf_cstr(&out), "source=\"gpu\""));
+#define RANK0 "{run=\"mnist\\n\\\"x\\\"\",rank=\"0\",host=\"node0\"}"
+    assert_true(has_line(&out, "dptrain_rank_resident_memory_bytes" RANK0 " 3072"));
+    assert_true(has_line(&out, "dptrain_rank_cpu_ratio" RANK0 " 1.5"));
+    assert_true(has_line(&out, "dptrain_rank_gpu_power_watts" RANK0 " 2.5"));
+    assert_null(strstr(buf_cstr(&out), "dptrain_rank_gpu_ratio{"));
+    buf_fini(&out);
+}
+
 /* printf's "-nan" would lose the whole scrape. */
 static void numbers_that_are_not_finite(void **state)
 {
@@ -139,6 +167,7 @@ static void health_of_a_run(void **state)
 static void promtool_has_no_complaint(void **state)
 {
     struct status s = scrape_status();
+    struct status_rank rank = ranks[0];
     struct buf out = {0};
     FILE *promtool;
 
@@ -148,6 +177,16 @@ static void promtool_has_no_complaint(void **state)
         skip();
     }
     tell_steps(&s.latest, 0, 1, -NAN);
+    rank.usage = (struct usage){.resident_kib = 3,
+                                .cpu_permille = 1500,
+                                .gpu_permille = 500,
+                                .gpu_memory_kib = 4,
+                                .gpu_celsius = 50,
+                                .gpu_mw = 2500,
+                                .gpu_clock_mhz = 1980};
+    s.rank = &rank;
+    s.n = 1;
+    s.energy = (struct energy_sums){{[ENERGY_PACKAGE] = 12500, [ENERGY_GPU] = 1}};
     scrape_put(&s, 1000, &out);
     promtool = popen("promtool check metrics", "w");
     assert_non_null(promtool);
@@ -159,8 +198,11 @@ static void promtool_has_no_complaint(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_of_numbers),          cmocka_unit_test(numbers_that_are_not_finite),
-        cmocka_unit_test(repeated_steps_count_once), cmocka_unit_test(health_of_a_run),
+        cmocka_unit_test(lines_of_numbers),
+        cmocka_unit_test(lines_of_usage),
+        cmocka_unit_test(numbers_that_are_not_finite),
+        cmocka_unit_test(repeated_steps_count_once),
+        cmocka_unit_test(health_of_a_run),
         cmocka_unit_test(promtool_has_no_complaint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

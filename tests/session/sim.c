@@ -208,10 +208,18 @@ static struct progress progress_of(const struct node *n)
     return p;
 }
 
+/* Each machine takes a watt, and each process counts from a number of its own. */
+static struct usage usage_of(const struct sim *s, int k)
+{
+    const int64_t from = 1000003 * ((7 * s->nodes[k].life + k) % 5);
+    return (struct usage){.mj = {[ENERGY_PACKAGE] = 1 + from + s->now / MS}, .resident_kib = 1};
+}
+
 static void tick(struct sim *s, int k)
 {
     struct node *n = &s->nodes[k];
     struct progress p = progress_of(n);
+    p.usage = usage_of(s, k);
     if (k == 0) {
         driver_progress(n->d, sim_clock(s, k), &p);
         driver_tick(n->d, sim_clock(s, k));

@@ -149,8 +149,21 @@ static void watch_account(struct sim *s, const struct session_event *e)
                                                        e->account.ns[ACCOUNT_DATA]};
 }
 
+/* The joules of the run never fall, and no machine's count twice: each takes a watt (sim.c), node 0
+ * and the even ones on one machine. */
+static void watch_energy(struct sim *s, const struct session_event *e, int64_t before_mj)
+{
+    const int64_t mj = e->energy.mj[ENERGY_PACKAGE], n_hosts = 1 + s->n_nodes / 2;
+    const int64_t most = n_hosts * ((s->now - s->start) / MS);
+    if (mj < before_mj || mj > most)
+        sim_fail(s, "event %d: the run took %lld mJ, want %lld to %lld", (int)e->kind,
+                 (long long)mj, (long long)before_mj, (long long)most);
+    s->run.led.energy = e->energy;
+}
+
 void watch_event(struct sim *s, const struct session_event *e)
 {
+    const int64_t before_mj = s->run.led.energy.mj[ENERGY_PACKAGE];
     int *const count[] = {[EVENT_EPOCH] = &s->n_epoch_events,
                           [EVENT_DONE] = &s->n_done,
                           [EVENT_CHECKPOINT] = &s->n_checkpoints,
@@ -173,6 +186,7 @@ void watch_event(struct sim *s, const struct session_event *e)
                                   .epoch_step = min_i64(s->run.led.epoch_step, e->step),
                                   .validated_step = min_i64(s->run.led.validated_step, e->step)};
     watch_account(s, e);
+    watch_energy(s, e, before_mj);
     s->run.led.is_done |= e->kind == EVENT_DONE;
     if (e->kind == EVENT_EPOCH)
         s->run.led.epoch_step = e->epoch.step;

@@ -48,6 +48,7 @@ static void beat_with_account(struct rig *r, size_t n, int64_t first)
     int64_t account[ACCOUNT_NUMBERS + 1] = {first, 20, [ACCOUNT_KINDS] = 77, 5};
     h.n_account = n;
     h.account = account;
+    h.package_mj = n == ACCOUNT_NUMBERS ? 900 : 950;
     m.body_case = WIRE__CONTROL__BODY_HEARTBEAT;
     m.heartbeat = &h;
     rig_message(r, 0, &m);
@@ -141,6 +142,8 @@ static void half_of_the_voters_make_it_lead(void **state)
     assert_true(l.account_ns > 0);
     assert_int_equal(account_wall_ns(&l.account.times), 50);
     assert_int_equal(l.account.times.rank_us, 77);
+    assert_int_equal(l.energy.mj[ENERGY_PACKAGE], 950);
+    assert_int_equal(l.energy.mj[ENERGY_GPU], 0);
     assert_int_equal(l.account.mark[0].step, 5);
     assert_int_equal(l.account.mark[0].ns, 30);
     assert_true(standby_holds(r.s, 1) && standby_holds(r.s, 3));

@@ -12,6 +12,7 @@ struct word {
     int64_t n_steps, busy_ms;
     int unlinked;
     int64_t n_strangers;
+    int64_t package_mj, gpu_mj;
 };
 
 /* The driver hears this of the rank; of rank 0 by its own engine. */
@@ -30,6 +31,8 @@ static inline void say(struct rig *r, int rank, const struct word *w)
         .busy_ns = w->busy_ms * MS,
         .unlinked = w->unlinked,
         .n_strangers = w->n_strangers,
+        .usage = {.mj = {[ENERGY_PACKAGE] = w->package_mj, [ENERGY_GPU] = w->gpu_mj},
+                  .resident_kib = 1},
         .head = {.generation = generation, .n_handed = w->n_handed, .n_ended = w->n_ended},
     };
     if (w->n_handed > w->n_ended)
@@ -59,6 +62,9 @@ static inline void say(struct rig *r, int rank, const struct word *w)
     h.busy_ns = MS * w->busy_ms;
     h.unlinked = w->unlinked;
     h.n_strangers = w->n_strangers;
+    h.package_mj = w->package_mj;
+    h.gpu_mj = w->gpu_mj;
+    h.resident_kib = 1;
     m.generation = generation;
     m.body_case = WIRE__CONTROL__BODY_HEARTBEAT;
     m.heartbeat = &h;

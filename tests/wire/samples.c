@@ -249,6 +249,15 @@ static void heartbeat(struct arena *a, Wire__Control *m)
     x->busy_ns = 44000000;
     x->unlinked = 3;
     x->n_strangers = 7;
+    x->package_mj = 812345;
+    x->gpu_mj = 5000000001;
+    x->resident_kib = 204800;
+    x->cpu_permille = 1870;
+    x->gpu_permille = 930;
+    x->gpu_memory_kib = 40000000;
+    x->gpu_celsius = 61;
+    x->gpu_mw = 512345;
+    x->gpu_clock_mhz = 1980;
     x->n_account = 10;
     x->account = arena_alloc(a, x->n_account * sizeof *x->account);
     for (size_t i = 0; i < x->n_account; i++)

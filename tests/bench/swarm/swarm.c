@@ -53,7 +53,7 @@ static const char *const heard_names[] = {"open", "welcome", "form", "train", "p
 
 struct mark {
     int64_t at_ns; /* 0: the moment did not come */
-    struct usage driver, own;
+    struct swarm_usage driver, own;
 };
 
 struct tally { /* counts one kind of news since the stage began */

@@ -32,9 +32,9 @@ static double rss_mib(int pid)
     return (double)resident * (double)sysconf(_SC_PAGESIZE) / (1 << 20);
 }
 
-void usage_of(int pid, struct usage *out)
+void usage_of(int pid, struct swarm_usage *out)
 {
     int who = pid ? pid : (int)getpid();
 
-    *out = (struct usage){.cpu_s = cpu_s(who), .rss_mib = rss_mib(who)};
+    *out = (struct swarm_usage){.cpu_s = cpu_s(who), .rss_mib = rss_mib(who)};
 }

@@ -3,11 +3,12 @@
 #ifndef TESTS_BENCH_SWARM_USAGE_H
 #define TESTS_BENCH_SWARM_USAGE_H
 
-struct usage {
+struct swarm_usage {
     double cpu_s; /* user and system time of all threads */
     double rss_mib;
 };
 
-void usage_of(int pid, struct usage *out); /* pid 0: this process.  Zeros if the process ended. */
+void usage_of(int pid,
+              struct swarm_usage *out); /* pid 0: this process.  Zeros if the process ended. */
 
 #endif
