@@ -69,31 +69,48 @@ static int arch_find_output(struct net *m, const struct import_network *n, const
     return 0;
 }
 
+/* The value of the network's output `name`, NULL: the first one; fails if it is no tensor. */
+static int arch_output_value(struct net *m, const struct import_network *n, const int *output,
+                             const char *name)
+{
+    const int at = arch_find_output(m, n, name);
+    char room[32];
+
+    if (m->rc == 0 && output[at] == NO_VALUE)
+        m->rc = err_set(m->err, ERR_UNSUPPORTED,
+                        "%s: its output %s is no tensor, and model.loss takes it", n->path,
+                        import_output_name(n, at, room));
+    return m->rc < 0 ? NO_VALUE : output[at];
+}
+
 /* Choose the outputs that the losses take.  Predictions are the first one; where that one is a loss
  * itself, the first output of rows. */
 static void arch_take_outputs(struct net *m, const struct import_network *n, const int *output)
 {
     const struct losses *l = m->losses;
-    int *of = arena_alloc(&m->g->arena, sizeof *of * (size_t)l->n);
-    char room[32];
+    int *of = arena_alloc(&m->g->arena, sizeof *of * 3 * (size_t)l->n);
 
+    for (int i = 0; i < 3 * l->n; i++)
+        of[i] = NO_VALUE;
     for (int k = 0; k < l->n && m->rc == 0; k++) {
-        const int at = arch_find_output(m, n, l->term[k].output);
+        const struct loss_term *term = &l->term[k];
 
-        of[k] = output[at];
-        if (m->rc == 0 && of[k] == NO_VALUE)
-            m->rc = err_set(m->err, ERR_UNSUPPORTED,
-                            "%s: its output %s is no tensor, and model.loss takes it", n->path,
-                            import_output_name(n, at, room));
+        of[k] = arch_output_value(m, n, output, term->output);
+        if (m->rc == 0 && term->with)
+            of[l->n + k] = arch_output_value(m, n, output, term->with);
+        if (m->rc == 0 && term->scale)
+            of[2 * l->n + k] = arch_output_value(m, n, output, term->scale);
     }
     if (m->rc < 0)
         return;
     m->loss_of = of;
+    m->loss_with = of + l->n;
+    m->loss_scale = of + 2 * l->n;
     m->h = of[0];
     for (int k = 0; k < n->n_outputs && l->term[0].kind == LOSS_OUTPUT && m->h == of[0]; k++)
         if (output[k] != NO_VALUE && m->g->value[output[k]].shape.n >= 2)
             m->h = output[k];
-    import_freeze_unused(m->g, of, l->n);
+    import_freeze_unused(m->g, of, 3 * l->n);
 }
 
 static int arch_check_output(struct net *m, const struct import_network *n)

@@ -372,6 +372,20 @@ static void builders_norm(struct lower *l, int kind)
                                    compose_norm(&l->c, x.value, p, lower_axes(&x, dims), keep)));
 }
 
+static void builders_log_sum_exp(struct lower *l, int kind)
+{
+    struct lowered x = lower_spread(l, lower_in(l, "self", 0));
+    const unsigned dims = math_dims(l, 1, x.n);
+    const int keep = (int)lower_int(l, "keepdim", 2, 0);
+
+    (void)kind;
+    x.is_mixed |= reduce_is_mixed(l, &x, dims);
+    if (!lower_failed(l))
+        lower_set(l, 0,
+                  builders_reduced(l, x, dims, keep,
+                                   compose_logsumexp(&l->c, x.value, lower_axes(&x, dims), keep)));
+}
+
 static void builders_softmax(struct lower *l, int kind)
 {
     struct lowered x = lower_spread(l, lower_in(l, "self", 0));
@@ -483,6 +497,7 @@ const struct import_builder import_math[] = {
     {"amin.default", builders_reduce, REDUCE_MIN},
     {"linalg_vector_norm.default", builders_norm, 0},
     {"norm.ScalarOpt_dim", builders_norm, 1},
+    {"logsumexp.default", builders_log_sum_exp, 0},
     {"softmax.int", builders_softmax, 0},
     {"_softmax.default", builders_softmax, 0},
     {"log_softmax.int", builders_softmax, 1},

@@ -391,23 +391,6 @@ static void math_cumsum(struct onnx *o, const struct onnx_op *op)
     onnx_out(o, 0, is_back ? onnx_flip(o, x, axis) : x);
 }
 
-/* log sum exp(x - max) + max. */
-static int math_log_sum_exp(struct onnx *o, int x, unsigned dims, int keep)
-{
-    const int top = onnx_reduce(o, "amax.default", x, dims, 1);
-    const int e = onnx_unary(o, "exp.default", onnx_pair(o, "sub.Tensor", x, top));
-    const int sum = onnx_reduce(o, "sum.dim_IntList", e, dims, 1);
-    const int y = onnx_pair(o, "add.Tensor", onnx_unary(o, "log.default", sum), top);
-    const struct import_value v = *onnx_value(o, y);
-    int64_t dim[IMPORT_MAX_DIMS];
-    int n = 0;
-
-    for (int d = 0; d < v.n_dims; d++)
-        if (keep || !(dims >> d & 1))
-            dim[n++] = v.dim[d];
-    return onnx_reshape(o, y, dim, n);
-}
-
 /* The reduction of no dimension: each number by itself. */
 static int math_reduce_none(struct onnx *o, const char *name, int x)
 {
@@ -438,10 +421,6 @@ static void math_reduce(struct onnx *o, const struct onnx_op *op)
         if (op->target && op->target[0] == 'a' && (dims >> d & 1) &&
             onnx_value(o, x)->dim[d] == 0 && !onnx_failed(o))
             onnx_fail(o, ERR_UNSUPPORTED, "it reduces dimension %d, which has no elements", d);
-    if (!strcmp(op->name, "ReduceLogSumExp")) {
-        onnx_out(o, 0, math_log_sum_exp(o, x, dims, keep));
-        return;
-    }
     if (!strcmp(op->name, "ReduceSumSquare"))
         x = onnx_unary(o, "square.default", x);
     x = onnx_reduce(o, op->target, x, dims, keep);
@@ -566,7 +545,7 @@ const struct onnx_op onnx_math[] = {
     {"ReduceL2", math_reduce, "norm2", 1, 0},
     {"ReduceSumSquare", math_reduce, "sum.dim_IntList", 1, 0},
     {"ReduceLogSum", math_reduce, "sum.dim_IntList", 1, 0},
-    {"ReduceLogSumExp", math_reduce, NULL, 1, 0},
+    {"ReduceLogSumExp", math_reduce, "logsumexp.default", 1, 0},
     {"ReduceProd", math_prod, "prod.default", 1, 0},
     {0},
 };

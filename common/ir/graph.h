@@ -308,6 +308,10 @@ union node_attr {
         struct shape shape; /* of y */
         int64_t tag;        /* distinguishes such nodes of one step */
     } uniform;
+    struct {
+        int64_t all;      /* of all ranks, in a full global batch */
+        struct shape own; /* rows_own: of y */
+    } rows;
     struct scaler_rule scale; /* loss_scale */
 };
 

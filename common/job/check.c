@@ -29,7 +29,7 @@ static int check_weights(const struct job *j, struct err *err)
     }
     if (w->n == 0)
         return 0;
-    if (!loss_is_of_classes(j->model.loss) || j->model.loss == LOSS_OUTPUT)
+    if (!loss_is_of_classes(j->model.loss) || loss_is_free(j->model.loss))
         return err_set(err, ERR_CONFIG, "train.class_weights needs model.loss cross_entropy");
     if ((float)most == 0) /* they are float32 in the network */
         return err_set(err, ERR_CONFIG, "train.class_weights are all 0, want one above 0");

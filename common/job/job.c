@@ -69,7 +69,8 @@ static int job_make(const char *text, size_t len, const char *origin, const char
     if (rc == 0)
         rc = read_finish(&r, err);
     if (rc == 0)
-        rc = losses_first(job->model.losses, &job->model.loss, err);
+        rc = losses_first(job->model.losses, &job->model.loss, &job->model.contrasts, err);
+    job->model.global_batch = job->train.global_batch;
     if (rc == 0 && job_check(job, err) < 0)
         rc = read_locate(&r, err);
     reader_fini(&r);

@@ -91,8 +91,9 @@ static const struct option model_rows[] = {
          "1. kl is the divergence of the outputs' softmax from targets that are probabilities. "
          "With model.import also {OUTPUT: LOSS, OUTPUT: {name: LOSS, weight: 0.4}}, the sum "
          "with weights, where huber takes delta, focal gamma, and bce positive, the weight of "
-         "targets of 1, or a list with one for each output; and `output NAME`, a loss that the "
-         "network computes itself. "
+         "targets of 1, or a list with one for each output; {OUTPUT: {name: contrastive, with: "
+         "OUTPUT}}, which compares two outputs of all samples of a global batch; and `output "
+         "NAME`, a loss that the network computes itself. "
          "Validations take the first one alone."},
 };
 

@@ -26,6 +26,9 @@ struct net {
     /* Of an imported network: the outputs of the job's losses, in PyTorch's order of dimensions, by
      * the places of model.loss.  NULL: h is the one output. */
     const int *loss_of;
+    const int *loss_with, *loss_scale; /* contrastive losses': two more outputs; or NO_VALUE */
+    int64_t all; /* samples of a full global batch, which a contrastive loss compares over all
+                  * ranks; 0: those of the graph alone */
     const struct losses *losses;
     int n_dropouts; /* so far: each draws its own random numbers */
     int n_open;     /* blocks begun and not ended */

@@ -7,6 +7,7 @@
  *   layer_sequence.c    embeddings, attention, what is taken over positions
  *   layer_join.c        several values, parts of one, other forms
  *   layer_loss.c        the last layer
+ *   layer_contrast.c    its loss contrastive
  *
  * Only these files and layers.c include this header.
  *
@@ -33,6 +34,10 @@ void net_append(struct net *m, enum op op, const union node_attr *attr, const in
                 int *out, const char *name);
 /* The same elements in another shape. */
 void net_reshape(struct net *m, const char *name, struct shape shape);
+
+struct compose;
+/* The k-th loss, which is contrastive: one of each row, [N,1]. */
+int layer_contrast(struct net *m, struct compose *c, int k);
 
 /* h must be images.  If not, the net has failed, and the message names the layer `name`. */
 int net_want_images(struct net *m, const char *name);

@@ -22,8 +22,7 @@ static int check_loss(const struct net *m, const struct model_options *o, struct
                        "model.loss names the output %.60s; outputs have names with model.import "
                        "alone: want the loss by itself, such as %s or {name: huber, delta: 0.5}",
                        m->losses->term[0].output, name[LOSS_CROSS_ENTROPY]);
-    if (loss == LOSS_OUTPUT ||
-        (is_sequence && of_classes && m->length == shape_elements(&t->shape)))
+    if (loss_is_free(loss) || (is_sequence && of_classes && m->length == shape_elements(&t->shape)))
         return 0;
     if ((t->role != SAMPLE_CLASS || t->shape.n != 0) && (t->role != SAMPLE_REAL || of_classes)) {
         sample_field_print(t, &text);
@@ -171,10 +170,13 @@ static int loss_checked_rows(struct net *m, struct compose *c, int k)
 /* The network computed the loss: one number for all samples, or one for each. */
 static int loss_given(struct net *m, struct compose *c, int value, int64_t rows)
 {
-    const struct shape s = m->g->value[value].shape;
     const int64_t n = m->g->batch;
     char text[SHAPE_TEXT_LEN];
+    struct shape s;
 
+    if (c->rc < 0)
+        return NO_VALUE;
+    s = m->g->value[value].shape;
     if (s.n > 0 && s.dim[0] == n && shape_elements(&s) == rows)
         return compose_reshape(c, value, SHAPE(rows, 1));
     if (s.n > 0 && s.dim[0] == n && shape_elements(&s) == n && n > 0) {
@@ -187,6 +189,12 @@ static int loss_given(struct net *m, struct compose *c, int value, int64_t rows)
                     "model.loss: output is %s, want one number, or one for each sample",
                     shape_text(&s, text));
     return NO_VALUE;
+}
+
+/* The k-th loss's output, or what a contrastive loss makes of it. */
+static int loss_made(struct net *m, struct compose *c, int k, int value)
+{
+    return m->losses->term[k].kind == LOSS_CONTRASTIVE ? layer_contrast(m, c, k) : value;
 }
 
 /* The targets as numbers, [N,C]; labels become 1 at their places. */
@@ -274,7 +282,11 @@ static void loss_add_more(struct net *m, const char *name, const union node_attr
 {
     const int target = m->g->input[sample_target(m->spec)];
     const int logits = m->g->logits;
-    const int64_t rows = m->g->value[logits].shape.dim[0];
+    /* where no loss compares with the targets, there may be several for a row of the output */
+    const int64_t rows =
+        loss_is_free(m->losses->term[0].kind) && m->g->value[target].dtype == DTYPE_I32
+            ? shape_elements(&m->g->value[target].shape)
+            : m->g->value[logits].shape.dim[0];
     struct compose c = {.g = m->g, .name = name, .err = m->err};
     const union node_attr attr = {.loss = {.pointwise = POINTWISE_GIVEN, .part = part}};
     int out[NODE_MAX_OUT] = {m->g->training ? NODE_NEW_OUT : NODE_NO_OUT};
@@ -283,8 +295,8 @@ static void loss_add_more(struct net *m, const char *name, const union node_attr
     for (int k = first; k < (m->g->training ? m->losses->n : 1) && c.rc == 0; k++) {
         const struct loss_term *l = &m->losses->term[k];
         const int value = m->loss_of ? m->loss_of[k] : logits;
-        int x = l->kind == LOSS_OUTPUT
-                    ? loss_given(m, &c, value, rows)
+        int x = loss_is_free(l->kind)
+                    ? loss_given(m, &c, loss_made(m, &c, k, value), rows)
                     : loss_of_rows(m, &c, l, k ? loss_checked_rows(m, &c, k) : logits, of);
 
         if (l->weight != 1 && m->g->training)
@@ -304,7 +316,7 @@ static void loss_take_first(struct net *m, const char *name)
     const struct sample_field *t = net_target(m);
     const int64_t places = shape_elements(&t->shape);
 
-    if (m->losses->term[0].kind != LOSS_OUTPUT)
+    if (!loss_is_free(m->losses->term[0].kind))
         m->h = loss_checked_rows(m, &c, 0);
     else if (net_shape(m)->n < 2)
         m->h = loss_given(m, &c, m->h, m->g->batch);
@@ -343,9 +355,9 @@ void layer_loss(struct net *m, const char *name, const struct model_options *o)
         attr.loss.pointwise = kinds[first->kind];
     m->g->logits = m->h;
     attr.loss.counts_top5 = !m->g->training && model_counts_top5(o, m->g);
-    if (first->kind != LOSS_OUTPUT)
+    if (!loss_is_free(first->kind))
         net_append(m, op, &attr, (int[]){m->h, target, m->g->metrics}, 3, out, name);
     if (m->rc == 0)
         loss_add_more(m, name, &attr, is_whole,
-                      first->kind == LOSS_OUTPUT ? LOSS_IS_WHOLE : LOSS_IS_MORE);
+                      loss_is_free(first->kind) ? LOSS_IS_WHOLE : LOSS_IS_MORE);
 }

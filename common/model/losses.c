@@ -24,6 +24,7 @@ static const struct {
     {"delta", 1u << LOSS_HUBER, offsetof(struct loss_term, delta), 0, 1e6},
     {"gamma", 1u << LOSS_FOCAL, offsetof(struct loss_term, gamma), 0, 100},
     {"positive", 1u << LOSS_BCE, offsetof(struct loss_term, positive), 0, 1e6},
+    {"temperature", 1u << LOSS_CONTRASTIVE, offsetof(struct loss_term, temperature), 0, 1e6},
 };
 
 struct losses_reading {
@@ -114,11 +115,25 @@ static int losses_read_class_dim(const struct losses_reading *r, const struct tr
     return 0;
 }
 
+/* with: NAME and scale: NAME, outputs of the network */
+static int losses_read_output(const struct losses_reading *r, const struct tree *key,
+                              const struct tree *value, const char **to)
+{
+    if (value->kind != TREE_WORD || value->len == 0)
+        return losses_fail(r, value, key->text, "the name of an output of model.import");
+    *to = value->text;
+    return 0;
+}
+
 static int losses_read_number(const struct losses_reading *r, const struct tree *key,
                               const struct tree *value, struct loss_term *term)
 {
     if (!strcmp(key->text, "class_dim") && loss_is_of_classes(term->kind))
         return losses_read_class_dim(r, value, term);
+    if (term->kind == LOSS_CONTRASTIVE && !strcmp(key->text, "with"))
+        return losses_read_output(r, key, value, &term->with);
+    if (term->kind == LOSS_CONTRASTIVE && !strcmp(key->text, "scale"))
+        return losses_read_output(r, key, value, &term->scale);
     for (size_t i = 0; i < ARRAY_LEN(loss_numbers); i++) {
         if (strcmp(key->text, loss_numbers[i].key) != 0)
             continue;
@@ -137,7 +152,8 @@ static int losses_read_number(const struct losses_reading *r, const struct tree 
     *r->at = key->at;
     return err_set(r->err, ERR_CONFIG,
                    "unknown key %.60s; want name, weight, delta (huber), gamma (focal), positive "
-                   "(bce) or class_dim (cross_entropy, focal)",
+                   "(bce), class_dim (cross_entropy, focal), with, scale or temperature "
+                   "(contrastive)",
                    key->text);
 }
 
@@ -162,8 +178,16 @@ static int losses_read_term(const struct losses_reading *r, const struct tree *t
 {
     struct loss_term *term = &r->to->term[r->to->n++];
 
-    *term = (struct loss_term){.output = of, .weight = 1, .delta = 1, .gamma = 2, .positive = 1};
-    return t->kind == TREE_MAP ? losses_read_map(r, t, of, term) : losses_find(r, t, of, term);
+    int rc;
+
+    *term = (struct loss_term){
+        .output = of, .weight = 1, .delta = 1, .gamma = 2, .positive = 1, .temperature = 1};
+    rc = t->kind == TREE_MAP ? losses_read_map(r, t, of, term) : losses_find(r, t, of, term);
+    if (rc < 0 || term->kind != LOSS_CONTRASTIVE || (term->with && of))
+        return rc;
+    return losses_fail(r, t, of,
+                       "both outputs of model.import by name, such as {image: {name: contrastive, "
+                       "with: text, temperature: 0.07}}");
 }
 
 /* 1: the mapping is one loss with its numbers, {name: huber, delta: 0.5}. */
@@ -217,7 +241,7 @@ int losses_check(const char *text, size_t len, size_t *at, struct err *err)
     return rc;
 }
 
-int losses_first(const char *text, enum loss *out, struct err *err)
+int losses_first(const char *text, enum loss *out, int *contrasts, struct err *err)
 {
     struct losses l = {0};
     struct arena arena;
@@ -228,6 +252,9 @@ int losses_first(const char *text, enum loss *out, struct err *err)
     rc = losses_read(text, strlen(text), &arena, &l, &at, err);
     if (rc == 0)
         *out = l.term[0].kind;
+    *contrasts = 0;
+    for (int k = 0; k < l.n && rc == 0; k++)
+        *contrasts |= l.term[k].kind == LOSS_CONTRASTIVE;
     arena_fini(&arena);
     return rc;
 }

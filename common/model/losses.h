@@ -19,7 +19,10 @@ struct loss_term {
     double positive;         /* LOSS_BCE: the weight of targets of 1 */
     const double *positives; /* likewise, a weight for each output; NULL: `positive` */
     int n_positives;
-    int class_dim; /* classes at places: 1: [N,C,T], 2: [N,T,C]; 0: as the shape says */
+    const char *with;   /* LOSS_CONTRASTIVE: the other output */
+    const char *scale;  /* likewise: the output that is the scores' factor; NULL: none is */
+    double temperature; /* likewise: the scores' divisor */
+    int class_dim;      /* classes at places: 1: [N,C,T], 2: [N,T,C]; 0: as the shape says */
 };
 
 struct losses {
@@ -29,7 +32,8 @@ struct losses {
 
 /* A failure sets *at to where in the text it is. */
 int losses_check(const char *text, size_t len, size_t *at, struct err *err);
-int losses_first(const char *text, enum loss *out, struct err *err); /* the first one's kind */
+/* The first one's kind; contrasts: 1 if any is contrastive. */
+int losses_first(const char *text, enum loss *out, int *contrasts, struct err *err);
 
 /* Those of a job: o->losses, or o->loss alone. */
 int losses_of(const struct model_options *o, struct arena *arena, struct losses *out,
@@ -38,7 +42,10 @@ int losses_of(const struct model_options *o, struct arena *arena, struct losses 
 /* 1: the targets are classes. */
 static inline int loss_is_of_classes(enum loss l)
 {
-    return l == LOSS_CROSS_ENTROPY || l == LOSS_FOCAL || l == LOSS_OUTPUT;
+    return l == LOSS_CROSS_ENTROPY || l == LOSS_FOCAL || l == LOSS_OUTPUT || l == LOSS_CONTRASTIVE;
 }
+
+/* 1: the loss compares the output with no target. */
+static inline int loss_is_free(enum loss l) { return l == LOSS_OUTPUT || l == LOSS_CONTRASTIVE; }
 
 #endif

@@ -37,8 +37,13 @@ int model_build(const struct model_options *o, const struct sample_spec *spec, i
 {
     struct graph *g = graph_new(batch, training);
     struct losses losses;
-    struct net m = {
-        .g = g, .spec = spec, .sync = sync, .h = NO_VALUE, .losses = &losses, .err = err};
+    struct net m = {.g = g,
+                    .spec = spec,
+                    .sync = sync & MODEL_SYNC_NORMS,
+                    .all = sync & MODEL_SYNC_LOSS ? o->global_batch : 0,
+                    .h = NO_VALUE,
+                    .losses = &losses,
+                    .err = err};
 
     ASSERT(batch >= 0);
     net_add_inputs(&m);

@@ -92,6 +92,7 @@ extern const struct option_group *const model_archs[]; /* all of them; NULL at t
     X(LOSS_HUBER, "huber")                 \
     X(LOSS_KL, "kl")                       \
     X(LOSS_FOCAL, "focal")                 \
+    X(LOSS_CONTRASTIVE, "contrastive")     \
     X(LOSS_OUTPUT, "output")
 
 enum init_name { INIT_LIST(WORD_VALUE) };
@@ -113,15 +114,20 @@ struct model_options {
     int sync_batch_norm;    /* statistics over all ranks */
     enum loss loss;         /* of the first output that model.loss names */
     const char *losses;     /* the whole of model.loss (model/losses.h); NULL: `loss` alone */
+    int contrasts;          /* 1: one of them is contrastive, of the samples of a global batch */
+    int64_t global_batch;   /* train.global_batch */
     double label_smoothing; /* [0, 1) */
     /* One for each class, none negative, not all 0; n is 0: each class weighs 1. */
     struct option_numbers class_weights;
 };
 
+/* A training graph may take these over all ranks. */
+enum { MODEL_SYNC_NORMS = 1, MODEL_SYNC_LOSS = 2 };
+
 /* The forward graph with its loss for `batch` samples (0 is legal); its inputs are the fields of
- * `spec`, by their numbers.  sync: 1 if batch norm's statistics are to be taken over all ranks.
- * Fails with ERR_CONFIG when the samples do not fit the architecture or the loss: says which layer
- * and why. */
+ * `spec`, by their numbers.  sync: MODEL_SYNC_NORMS: the statistics of batch norms,
+ * MODEL_SYNC_LOSS: the rows that a contrastive loss compares. Fails with ERR_CONFIG when the
+ * samples do not fit the architecture or the loss: says which layer and why. */
 int model_build(const struct model_options *o, const struct sample_spec *spec, int64_t batch,
                 int training, int sync, struct graph **out, struct err *err);
 

@@ -1,13 +1,14 @@
 /* add - the sum of two values of one shape: residual connections, gradients of a value with several
  * users.
  *
- * add  a [..], b [..] -> y = a + b (may be in place of a) */
+ * add  a [..], b [..] -> y = a + b (may be in place of a)
+ *   Numbers without dimensions are added, too. */
 #include "op/infer.h"
 
 static int add_infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
                      struct err *err)
 {
-    int rc = op_want(g, n, ADD_A, DTYPE_F32, -1, err);
+    int rc = op_want(g, n, ADD_A, DTYPE_F32, op_shape(g, n, ADD_A)->n, err);
 
     if (rc < 0 || (rc = op_want_shape(g, n, ADD_B, *op_shape(g, n, ADD_A), err)) < 0)
         return rc;

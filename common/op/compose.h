@@ -131,6 +131,8 @@ int compose_transpose(struct compose *c, int x, int d0, int d1);
 /* The p-norm over `axes`, p 1, 2 or INFINITY; its gradient is 0 where the norm is 0. */
 int compose_norm(struct compose *c, int x, double p, unsigned axes, int keep);
 int compose_softmax(struct compose *c, int x, int dim, int log);
+/* log(sum(exp(x))) over `axes`; rows that are -infinity throughout are -infinity. */
+int compose_logsumexp(struct compose *c, int x, unsigned axes, int keep);
 
 /* before and after elements are added along dim; negative numbers take elements away. */
 enum padding { PAD_CONSTANT, PAD_REFLECT, PAD_REPLICATE, PAD_CIRCULAR };
@@ -216,5 +218,16 @@ int compose_huber(struct compose *c, int y, int target, double delta);          
 int compose_pointwise(struct compose *c, enum pointwise kind, int y, int target); /* mse, l1 */
 /* binary_cross_entropy_with_logits; positive [C] is its pos_weight, NULL: 1. */
 int compose_logistic(struct compose *c, int y, int target, const float *positive);
+
+/* Row i of a and row i of b belong together, each among all rows of the other: the mean of both
+ * cross entropies of `factor` * scale * a b^T, as in CLIP.  So a row's loss depends on the other
+ * rows of the batch, and with `all` on those of the other ranks (op/all_rows.c). */
+struct compose_contrast {
+    int a, b;      /* [N,D] */
+    int scale;     /* one number; NO_VALUE: 1 */
+    double factor; /* 1 / temperature */
+    int64_t all;   /* rows of a full global batch, over all ranks; 0: N are all */
+};
+int compose_contrast(struct compose *c, const struct compose_contrast *o);
 
 #endif

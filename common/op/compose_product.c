@@ -25,6 +25,30 @@ int compose_norm(struct compose *c, int x, double p, unsigned axes, int keep)
     return compose_constants(c, EW_ROOT, x, 0, 0);
 }
 
+/* The largest element goes out of the exponent, and comes back behind the logarithm.  It has no
+ * gradient, since its parts would cancel. */
+int compose_logsumexp(struct compose *c, int x, unsigned axes, int keep)
+{
+    const int zero = compose_scalar(c, 0);
+    int most = compose_reduce(c, REDUCE_MAX, x, axes, 1), sum, is_some, y;
+
+    if (c->rc < 0)
+        return NO_VALUE;
+    sum = compose_elementwise(c, EW_LT, compose_constants(c, EW_ABS, most, 0, 0),
+                              compose_scalar(c, INFINITY));
+    most = compose_where(c, sum, most, zero);
+    if (c->rc < 0)
+        return NO_VALUE;
+    c->g->value[most].is_detached = 1;
+    y = compose_constants(c, EW_EXP, compose_elementwise(c, EW_SUB, x, most), 0, 0);
+    sum = compose_reduce(c, REDUCE_SUM, y, axes, 1);
+    is_some = compose_elementwise(c, EW_GT, sum, zero);
+    y = compose_constants(c, EW_LOG, compose_where(c, is_some, sum, compose_scalar(c, 1)), 0, 0);
+    y = compose_elementwise(c, EW_ADD, y, most);
+    y = compose_where(c, is_some, y, compose_scalar(c, -INFINITY));
+    return keep ? y : compose_reduce(c, REDUCE_SUM, y, axes, 0);
+}
+
 int compose_rms_norm(struct compose *c, int x, int weight, double eps, int one_plus)
 {
     const union node_attr attr = {.norm = {.eps = (float)eps, .one_plus = one_plus}};

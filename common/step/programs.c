@@ -101,7 +101,12 @@ static void want_validation(struct programs *p, const struct programs_options *o
 
     p->validation_batch = min_i64(max_i64(largest, VALIDATION_BATCH_LEAST), VALIDATION_BATCH_MOST);
     p->validation_batch = max_i64(min_i64(p->validation_batch, VALIDATION_BYTES / each), 1);
-    p->validation_unit = o->sampler->n_shares ? p->validation_batch : 1;
+    if (o->job->model.contrasts) /* losses of groups, which must not depend on the ranks */
+        p->validation_batch =
+            max_i64(min_i64(min_i64(o->sampler->global_batch, VALIDATION_BATCH_MOST),
+                            VALIDATION_BYTES / each),
+                    1);
+    p->validation_unit = o->sampler->n_shares || o->job->model.contrasts ? p->validation_batch : 1;
     part = span_part_of_pieces(all, p->validation_unit, o->n_ranks, o->rank);
     if (part.n >= p->validation_batch)
         programs_want(p, EVALUATION, p->validation_batch);
@@ -155,10 +160,17 @@ static int programs_differentiate(struct graph *g, const struct state *s, const 
     return rc;
 }
 
-/* 1: batch norm sums its statistics over all ranks. */
+/* MODEL_SYNC_NORMS and MODEL_SYNC_LOSS, where there are several ranks and the job wants them. */
 static int programs_syncs(const struct programs_options *o)
 {
-    return o->job->model.sync_batch_norm && o->n_ranks > 1;
+    return (o->job->model.sync_batch_norm && o->n_ranks > 1 ? MODEL_SYNC_NORMS : 0) |
+           (o->job->model.contrasts && o->n_ranks > 1 ? MODEL_SYNC_LOSS : 0);
+}
+
+/* 1: batch norm sums its statistics over all ranks. */
+static int programs_sync_norms(const struct programs_options *o)
+{
+    return (programs_syncs(o) & MODEL_SYNC_NORMS) != 0;
 }
 
 /* The samples over which batch norm sums in one full micro-batch: this rank's, or those of all
@@ -169,9 +181,9 @@ static int64_t n_normalised(const struct programs_options *o)
     const int accumulate = (int)o->job->train.accumulate;
     int64_t n = 0;
 
-    for (int k = 0; k < o->n_ranks && programs_syncs(o); k++)
+    for (int k = 0; k < o->n_ranks && programs_sync_norms(o); k++)
         n += sampler_micro(&full, o->n_ranks, k, accumulate, 0).n;
-    return programs_syncs(o) ? n : sampler_largest_micro(o->sampler, o->n_ranks, accumulate);
+    return programs_sync_norms(o) ? n : sampler_largest_micro(o->sampler, o->n_ranks, accumulate);
 }
 
 /* Refuse a batch norm that would have one value per channel in each full micro-batch.  It would
@@ -194,8 +206,9 @@ static int check_norms(const struct graph *g, const struct programs_options *o, 
             "%s: batch norm has 1 value per channel in a micro-batch%s, whose variance is "
             "0, so that nothing is learned; want 2 or more: train.global_batch is %lld, "
             "train.accumulate %lld, with %d rank%s%s",
-            n->name, programs_syncs(o) ? " of all ranks" : "", (long long)o->sampler->global_batch,
-            (long long)o->job->train.accumulate, o->n_ranks, o->n_ranks == 1 ? "" : "s",
+            n->name, programs_sync_norms(o) ? " of all ranks" : "",
+            (long long)o->sampler->global_batch, (long long)o->job->train.accumulate, o->n_ranks,
+            o->n_ranks == 1 ? "" : "s",
             o->n_ranks > 1 && !programs_syncs(o) ? ", model.sync_batch_norm is false" : "");
     }
     return 0;
@@ -218,7 +231,7 @@ static int programs_make(struct entry *e, const struct programs_options *o, stru
     struct graph *g = NULL;
     const int training = e->purpose == TRAINING;
     int rc = model_build(&o->job->model, o->spec, e->batch, e->purpose != EVALUATION,
-                         training && programs_syncs(o), &g, err);
+                         training ? programs_syncs(o) : 0, &g, err);
 
     if (rc == 0 && e->purpose == STATISTICS)
         forget_running(g);

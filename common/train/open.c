@@ -13,6 +13,7 @@
 #include "import/inputs.h"
 #include "job/imported.h"
 #include "model/layers.h"
+#include "model/losses.h"
 #include "optim/groups.h"
 #include "optim/optimizer.h"
 #include "program/program.h"
@@ -158,7 +159,7 @@ int trainer_is_regression(const struct trainer *t)
 
 int trainer_has_accuracy(const struct trainer *t)
 {
-    return !trainer_is_regression(t) && t->job->model.loss != LOSS_OUTPUT;
+    return !trainer_is_regression(t) && !loss_is_free(t->job->model.loss);
 }
 
 const struct strategy_ops *trainer_strategy(const struct trainer *t)
@@ -411,6 +412,31 @@ static int check_statistics(const struct trainer *t, struct err *err)
                    trainer_strategy(t)->group.name);
 }
 
+/* Refuse a contrastive loss where a step does not see its whole global batch at once, or where the
+ * ranks' parameters differ. */
+static int check_contrasts(const struct trainer *t, struct err *err)
+{
+    const char *reason = t->shares.n > 0 ? "with strategy.shards each share is computed by itself"
+                         : trainer_strategy(t)->promises.updates_are_own
+                             ? "with this strategy the ranks' parameters differ"
+                             : NULL;
+
+    if (!t->job->model.contrasts)
+        return 0;
+    if (t->job->train.accumulate > 1)
+        return err_set(err, ERR_CONFIG,
+                       "model.loss contrastive compares all samples of a global batch, and "
+                       "train.accumulate %lld would compare those of a micro-batch; want "
+                       "train.accumulate 1 (train.recompute: blocks needs less memory, too)",
+                       (long long)t->job->train.accumulate);
+    return reason
+               ? err_set(err, ERR_CONFIG,
+                         "model.loss contrastive compares all samples of a global batch, but %s; "
+                         "want strategy allreduce%s",
+                         reason, t->shares.n > 0 ? " without shards" : "")
+               : 0;
+}
+
 static int make_reducer(struct trainer *t, struct err *err)
 {
     return step_make_reducer(&t->step, trainer_strategy(t),
@@ -534,6 +560,8 @@ int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, 
         rc = predict_open(t, c->open.predict, err);
     if (rc == 0)
         rc = check_statistics(t, err);
+    if (rc == 0)
+        rc = check_contrasts(t, err);
     if (rc == 0)
         rc = flip_check(c->open.inject, t->layout, err);
     if (rc == 0)

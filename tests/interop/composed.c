@@ -102,6 +102,7 @@ ONE(index_select, compose_index_select(c, x[0], 1, x[1]))
 ONE(gather, compose_gather(c, x[0], 1, x[1]))
 ONE(roll, compose_roll(c, x[0], -1, -3))
 ONE(cumsum, compose_cumsum(c, x[0], 1))
+ONE(logsumexp, compose_logsumexp(c, x[0], 1U << 1, 0))
 ONE(norm, compose_norm(c, x[0], 2, 1u << 1, 0))
 ONE(norm_one, compose_norm(c, x[0], 1, 1u << 2, 1))
 ONE(norm_most, compose_norm(c, x[0], INFINITY, 1u << 1, 0))
@@ -183,6 +184,7 @@ static const struct {
     NAMED(gather),
     NAMED(roll),
     NAMED(cumsum),
+    NAMED(logsumexp),
     NAMED(norm),
     NAMED(norm_one),
     NAMED(norm_most),

@@ -129,6 +129,7 @@ CASES = {
     "gather": ([normal(3, 5, 4), index(5, 2, 6, 3)], lambda x, i: x.gather(1, i)),
     "roll": ([normal(2, 5, 7)], lambda x: x.roll(-3, -1)),
     "cumsum": ([normal(2, 5, 7)], lambda x: x.cumsum(1)),
+    "logsumexp": ([normal(2, 5, 7)], lambda x: x.logsumexp(1)),
     "norm": ([param(np.concatenate([np.zeros((2, 3, 1)), RNG.standard_normal((2, 3, 4))], 2))],
              lambda x: torch.linalg.vector_norm(x, 2, 1)),
     "norm_one": ([few(2, 3, 4)], lambda x: torch.linalg.vector_norm(x, 1, 2, keepdim=True)),

@@ -1,4 +1,5 @@
-/* ref_strategies - the naive kernels of what strategies compute besides codes: adasum. */
+/* ref_strategies - the naive kernels of what strategies compute besides codes: adasum; and those of
+ * rows of all ranks. */
 #include "ref_kernels.h"
 
 /* Rows a and b of pair p, of n->in[0] or of its copy in the output. */
@@ -18,6 +19,44 @@ static int64_t tensor_of(const struct ref_node *n, int64_t i)
         if (i < ends[t])
             return t;
     return -1;
+}
+
+/* The elements in front of this rank's rows. */
+static int64_t ref_rows_before(const struct step_scalars *s, const struct shape *own)
+{
+    int64_t before = s ? s->first_position : 0;
+
+    for (int d = 1; d < own->n; d++)
+        before *= own->dim[d];
+    return before;
+}
+
+void ref_rows_send(const struct ref_node *n)
+{
+    const int64_t before = ref_rows_before(n->in[ROWS_SEND_SCALARS], &n->in_shape[ROWS_SEND_X]);
+    const float *x = n->in[ROWS_SEND_X];
+    double *v = n->out[ROWS_SEND_V];
+
+    for (int64_t i = 0; i < shape_elements(&n->out_shape[ROWS_SEND_V]); i++)
+        v[i] = 0;
+    for (int64_t i = 0; i < shape_elements(&n->in_shape[ROWS_SEND_X]); i++)
+        v[before + i] = (double)x[i];
+}
+
+void ref_rows_all(const struct ref_node *n)
+{
+    for (int64_t i = 0; i < shape_elements(&n->out_shape[ROWS_ALL_Y]); i++)
+        ((float *)n->out[ROWS_ALL_Y])[i] = (float)((const double *)n->in[ROWS_ALL_V])[i];
+}
+
+void ref_rows_own(const struct ref_node *n)
+{
+    const double *v = n->in[ROWS_OWN_V];
+    float *y = n->out[ROWS_OWN_Y];
+
+    v += ref_rows_before(n->in[ROWS_OWN_SCALARS], &n->out_shape[ROWS_OWN_Y]);
+    for (int64_t i = 0; i < shape_elements(&n->out_shape[ROWS_OWN_Y]); i++)
+        y[i] = (float)v[i];
 }
 
 void ref_adasum_dots(const struct ref_node *n)
