@@ -1,0 +1,144 @@
+"""Test of imported networks with their random parts as they are: dropout, dropout in attention,
+stochastic depth.  20 steps on 1, 2 and 3 ranks: the losses fall, and they are the same on any
+number of ranks, since the random numbers follow the sample and not the rank.
+
+    test_import_dropout.py [NETWORK ...]    some of them: names of torchvision, or of families.py;
+                                            `all` for each of them; a quick few by default
+
+Of torchvision these are all classification networks of at most MOST_PARAMETERS, of random weights,
+with small images.  It needs a Python with torch, torchvision and transformers (find_torch.py), and
+is skipped (77) without one.
+"""
+import csv
+import os
+import shutil
+import sys
+
+import find_torch
+
+find_torch.need("torch", "torchvision", "transformers", "numpy")
+WANTED, sys.argv[1:] = sys.argv[1:], []  # test_import_families has arguments of its own
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+import torchvision  # noqa: E402
+
+import families  # noqa: E402
+import test_import_families as given  # noqa: E402
+from models import dp  # noqa: E402
+
+STEPS, BATCH, SAMPLES, CLASSES, RATE, DROPPED = 20, 6, 12, 10, 0.1, 0.1
+MOST_PARAMETERS = 100_000_000
+QUICK = ("alexnet", "mobilenet_v3_small", "gpt2", "bert_classes")
+# Images that are no smaller than a network takes.
+SIDE = {"alexnet": 64, "inception_v3": 80, "squeezenet1_0": 64, "squeezenet1_1": 64}
+REFUSED = ("mixtral",)
+# Rounding grows from step to step, fastest where batch norms see few values.
+EARLY, LATE = 1e-4, 1e-1
+
+
+def torchvision_names():
+    return torchvision.models.list_models(module=torchvision.models)
+
+
+def make_images(name):
+    """The network and the side of its images"""
+    side = SIDE.get(name, 32)
+    more = {"image_size": side} if name.startswith("vit_") else {}
+    if name == "maxvit_t":
+        side, more = 64, {"input_size": (64, 64), "partition_size": 2}
+        build = torchvision.models.MaxVit
+        return build(stem_channels=64, block_channels=[64, 128], block_layers=[2, 2], head_dim=32,
+                     stochastic_depth_prob=0.2, num_classes=CLASSES, **more), side
+    if name in ("googlenet", "inception_v3"):
+        more = {"init_weights": True, "aux_logits": False}
+    return torchvision.models.get_model(name, weights=None, num_classes=CLASSES, **more), side
+
+
+def n_random(program):
+    """How many nodes draw random numbers"""
+    text = ("dropout", "bernoulli_", "rand.default")
+    return sum(1 for node in program.graph.nodes
+               if any(word in str(node.target) for word in text)
+               or any(isinstance(arg, float) and 0 < arg < 1 for arg in node.args[3:5]
+                      if "scaled_dot_product" in str(node.target)))
+
+
+def with_dropout(name):
+    """The family's network, each rate of its configuration set"""
+    kind, config, *_ = families.FAMILIES[name]
+    values = config.to_dict()
+    values |= {key: DROPPED for key, value in values.items()
+               if "drop" in key and isinstance(value, float)}
+    return kind(type(config)(**values)).train()
+
+
+class Dropout(dp.Case):
+    def save(self, program):
+        torch.export.save(program, self.path("net.pt2"))
+        return n_random(program)
+
+    def write_images(self, name):
+        network, side = make_images(name)
+        if sum(p.numel() for p in network.parameters()) > MOST_PARAMETERS:
+            return None
+        draw = np.random.default_rng(1)
+        y = np.arange(SAMPLES) % CLASSES
+        x = draw.standard_normal((SAMPLES, side, side, 3)) + y[:, None, None, None] / 3
+        np.save(self.path("x.npy"), x.astype(np.float32))
+        np.save(self.path("y.npy"), y)
+        network.train()
+        n = self.save(torch.export.export(network, (torch.randn(7, 3, side, side),), strict=False))
+        return n, {"data.format": "npy", "data.train": "[x.npy, y.npy]"}
+
+    def write_family(self, name):
+        families.make = with_dropout
+        network = with_dropout(name)
+        n = self.save(families.export(name, network))
+        kind = families.FAMILIES[name][2]
+        write = given.write_masked if name in families.MASKED else given.WRITE[kind]
+        _, _, keys = write(self.folder, name)
+        return n, keys
+
+    def train(self, name, n, keys):
+        job = {**keys, "model.import": self.path("net.pt2"), "data.path": self.folder,
+               "data.shuffle": "false", "data.validation": "none", "train.validate_every": 0,
+               "train.global_batch": BATCH, "train.max_steps": STEPS, "train.epochs": STEPS,
+               "checkpoint.every_epochs": 0, "report.every_steps": 1, "optimizer.name": "adamw",
+               "optimizer.lr": 0.001}
+        run = f"{name}{n}"
+        self.run_driver("--local", "--threads", "1", "--device", "cpu", "--run-dir", run, n=n,
+                        job=job)
+        with open(self.path(run, "metrics.csv"), encoding="ascii") as file:
+            losses = [float(row["loss"]) for row in csv.DictReader(file)]
+        shutil.rmtree(self.path(run))
+        return losses
+
+    def check(self, name):
+        torch.manual_seed(3)
+        torch.set_num_threads(1)
+        made = (self.write_family if name in families.FAMILIES else self.write_images)(name)
+        if not made:
+            self.skipTest(f"{name} has more than {MOST_PARAMETERS} parameters")
+        n_drawn, keys = made
+        one, *others = (self.train(name, n, keys) for n in (1, 2, 3))
+        self.assertEqual(len(one), STEPS)
+        apart = [max(abs(a[i] - one[i]) / one[i] for a in others) for i in range(STEPS)]
+        print(f"{name}: {n_drawn} random nodes, {one[0]:.4f} -> {one[-1]:.4f}, ranks apart by "
+              f"{max(apart[:3]):.1e} in 3 steps, {max(apart):.1e} in {STEPS}", flush=True)
+        self.assertLess(sum(one[-5:]), sum(one[:5]))
+        self.assertLessEqual(max(apart[:3]), EARLY)
+        self.assertLessEqual(max(apart), LATE)
+        return n_drawn
+
+
+def add(name):
+    setattr(Dropout, f"test_{name}", lambda self: self.check(name))
+
+
+ALL = [*(name for name in families.FAMILIES if name not in REFUSED), *torchvision_names()]
+for network in ALL if WANTED == ["all"] else WANTED or QUICK:
+    add(network)
+
+if __name__ == "__main__":
+    dp.main()
