@@ -242,6 +242,7 @@ union node_attr {
         int64_t tag; /* as dropout's */
     } attention;
     struct {
+        float factor;             /* of the loss and its gradient, above 0; 0 means 1 */
         float label_smoothing;    /* softmax_xent */
         enum pointwise pointwise; /* pointwise_loss */
         int counts_top5;          /* softmax_xent: METRIC_TOP5 counts, too */
@@ -382,6 +383,12 @@ int graph_scaler(struct graph *g); /* the VALUE_SCALER, made on first use */
 
 /* The VALUE_SHADOW of a state, made on first use. */
 int graph_shadow_of(struct graph *g, int state);
+
+/* The factor of a loss node. */
+static inline float loss_factor(const union node_attr *a)
+{
+    return a->loss.factor > 0 ? a->loss.factor : 1;
+}
 
 /* The elements of one sample in the x [rows,..] of a dropout node. */
 static inline int64_t dropout_sample_length(const union node_attr *a, const struct shape *x)

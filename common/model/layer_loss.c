@@ -273,34 +273,100 @@ static int loss_of_rows(struct net *m, struct compose *c, const struct loss_term
 /* 1: an operator computes this loss whole. */
 static int loss_has_operator(const struct loss_term *l)
 {
-    return l->kind <= LOSS_BCE && l->weight == 1 && !loss_has_positives(l);
+    return l->kind <= LOSS_BCE && !loss_has_positives(l);
 }
 
-/* Append a node for the sum of the losses from the first-th on, with their weights. */
+/* Append the operator of the loss l for the rows x, with its weight in training.  attr: what the
+ * losses of a network have in common, and the part. */
+static void loss_append(struct net *m, const char *name, const struct loss_term *l, int x,
+                        const union node_attr *attr)
+{
+    static const enum pointwise kinds[LOSS_OUTPUT + 1] = {[LOSS_MSE] = POINTWISE_SQUARED,
+                                                          [LOSS_L1] = POINTWISE_ABSOLUTE,
+                                                          [LOSS_BCE] = POINTWISE_LOGISTIC};
+    const enum op op = loss_is_of_classes(l->kind) ? OP_softmax_xent : OP_pointwise_loss;
+    const int has_gradient = m->g->training && attr->loss.part != LOSS_IS_COUNTED;
+    const int target = m->g->input[sample_target(m->spec)];
+    int out[NODE_MAX_OUT] = {has_gradient ? NODE_NEW_OUT : NODE_NO_OUT};
+    union node_attr own = *attr;
+
+    if (op == OP_pointwise_loss)
+        own.loss.pointwise = kinds[l->kind];
+    if (m->g->training)
+        own.loss.factor = (float)l->weight;
+    net_append(m, op, &own, (int[]){x, target, m->g->metrics}, 3, out, name);
+}
+
+static int64_t loss_last_dim(const struct shape *s) { return s->dim[s->n - 1]; }
+
+/* The rows of the loss k, for which the class weights must do, too. */
+static int loss_rows_of(struct net *m, struct compose *c, const union node_attr *of, int k)
+{
+    const int x = k ? loss_checked_rows(m, c, k) : m->g->logits;
+    const int64_t classes = loss_last_dim(&m->g->value[m->g->logits].shape);
+
+    if (c->rc < 0 || k == 0 || !of->loss.class_weight ||
+        !loss_is_of_classes(m->losses->term[k].kind) ||
+        loss_last_dim(&m->g->value[x].shape) == classes)
+        return x;
+    c->rc = err_set(c->err, ERR_CONFIG,
+                    "train.class_weights has %lld numbers, but output %s of model.loss has %lld "
+                    "classes, want as many in all of its outputs",
+                    (long long)classes, m->losses->term[k].output,
+                    (long long)loss_last_dim(&m->g->value[x].shape));
+    return NO_VALUE;
+}
+
+/* The loss k > 0, by its operator. */
+static void loss_append_more(struct net *m, struct compose *c, const union node_attr *of, int k)
+{
+    const int x = loss_rows_of(m, c, of, k);
+    union node_attr attr = *of;
+
+    attr.loss.part = LOSS_IS_MORE;
+    if (c->rc == 0)
+        loss_append(m, c->name, &m->losses->term[k], x, &attr);
+    if (m->rc < 0)
+        c->rc = m->rc;
+}
+
+/* One loss of each row, with its weight, made of general nodes: [rows,1]. */
+static int loss_composed(struct net *m, struct compose *c, const union node_attr *of, int k,
+                         int64_t rows)
+{
+    const struct loss_term *l = &m->losses->term[k];
+    const int value = m->loss_of ? m->loss_of[k] : m->g->logits;
+    const int x = loss_is_free(l->kind) ? loss_given(m, c, loss_made(m, c, k, value), rows)
+                                        : loss_of_rows(m, c, l, loss_rows_of(m, c, of, k), of);
+
+    return l->weight != 1 && m->g->training
+               ? compose_constants(c, EW_AFFINE, x, (float)l->weight, 0)
+               : x;
+}
+
+/* Append the losses from the first-th on: those that have no operator as one sum. */
 static void loss_add_more(struct net *m, const char *name, const union node_attr *of, int first,
                           enum loss_part part)
 {
     const int target = m->g->input[sample_target(m->spec)];
-    const int logits = m->g->logits;
     /* where no loss compares with the targets, there may be several for a row of the output */
     const int64_t rows =
         loss_is_free(m->losses->term[0].kind) && m->g->value[target].dtype == DTYPE_I32
             ? shape_elements(&m->g->value[target].shape)
-            : m->g->value[logits].shape.dim[0];
+            : m->g->value[m->g->logits].shape.dim[0];
     struct compose c = {.g = m->g, .name = name, .err = m->err};
     const union node_attr attr = {.loss = {.pointwise = POINTWISE_GIVEN, .part = part}};
     int out[NODE_MAX_OUT] = {m->g->training ? NODE_NEW_OUT : NODE_NO_OUT};
     int sum = NO_VALUE;
 
     for (int k = first; k < (m->g->training ? m->losses->n : 1) && c.rc == 0; k++) {
-        const struct loss_term *l = &m->losses->term[k];
-        const int value = m->loss_of ? m->loss_of[k] : logits;
-        int x = loss_is_free(l->kind)
-                    ? loss_given(m, &c, loss_made(m, &c, k, value), rows)
-                    : loss_of_rows(m, &c, l, k ? loss_checked_rows(m, &c, k) : logits, of);
+        int x;
 
-        if (l->weight != 1 && m->g->training)
-            x = compose_constants(&c, EW_AFFINE, x, (float)l->weight, 0);
+        if (k > 0 && loss_has_operator(&m->losses->term[k])) {
+            loss_append_more(m, &c, of, k);
+            continue;
+        }
+        x = loss_composed(m, &c, of, k, rows);
         sum = sum == NO_VALUE ? x : compose_elementwise(&c, EW_ADD, sum, x);
     }
     m->rc = c.rc;
@@ -330,18 +396,12 @@ static void loss_take_first(struct net *m, const char *name)
 
 void layer_loss(struct net *m, const char *name, const struct model_options *o)
 {
-    static const enum pointwise kinds[LOSS_OUTPUT + 1] = {[LOSS_MSE] = POINTWISE_SQUARED,
-                                                          [LOSS_L1] = POINTWISE_ABSOLUTE,
-                                                          [LOSS_BCE] = POINTWISE_LOGISTIC};
     const struct loss_term *first = m->losses->term;
     const int is_whole = loss_has_operator(first);
-    const enum op op = loss_is_of_classes(first->kind) ? OP_softmax_xent : OP_pointwise_loss;
     /* Smoothing helps training; a validation loss with it could not be compared with others. */
     union node_attr attr = {
         .loss = {.label_smoothing = m->g->training ? (float)o->label_smoothing : 0,
                  .part = is_whole ? LOSS_IS_WHOLE : LOSS_IS_COUNTED}};
-    int out[NODE_MAX_OUT] = {m->g->training && is_whole ? NODE_NEW_OUT : NODE_NO_OUT};
-    const int target = m->g->input[sample_target(m->spec)];
 
     if (m->rc == 0 && m->loss_of)
         loss_take_first(m, name);
@@ -351,12 +411,10 @@ void layer_loss(struct net *m, const char *name, const struct model_options *o)
         m->rc = weigh_classes(m, &o->class_weights, &attr, m->err);
     if (m->rc < 0)
         return;
-    if (op == OP_pointwise_loss)
-        attr.loss.pointwise = kinds[first->kind];
     m->g->logits = m->h;
     attr.loss.counts_top5 = !m->g->training && model_counts_top5(o, m->g);
     if (!loss_is_free(first->kind))
-        net_append(m, op, &attr, (int[]){m->h, target, m->g->metrics}, 3, out, name);
+        loss_append(m, name, first, m->h, &attr);
     if (m->rc == 0)
         loss_add_more(m, name, &attr, is_whole,
                       loss_is_free(first->kind) ? LOSS_IS_WHOLE : LOSS_IS_MORE);

@@ -13,7 +13,7 @@
  *   in the place of the logits for METRIC_CORRECT.  With numbers as targets a sample is correct if
  *   the loss is logistic, and each y is above 0 where t is above 1/2, and only there.  A loss that
  *   is given takes any number of targets for a sample; their values do not matter, and no
- *   sample is correct.
+ *   sample is correct.  attr.loss.factor multiplies the losses and the gradient.
  * pointwise_loss_grad  slope, scalars, scaler? F32 [SCALER_LEN] (op/loss_scale.c)
  *   -> dy (may be in place of slope) = slope * (2/C, or 1/C if not squared) * scalars.loss_scale,
  *   times scaler[SCALER_SCALE] if there is a scaler.  slope is F32 whatever the type of y. */

@@ -13,7 +13,8 @@
  *                       first, and NaN stands before every number; a label whose own logit is NaN
  *                       does not count
  *     METRIC_NONFINITE  the number of rows whose loss is not finite
- *   By attr.loss.part it adds to some of them (ir/graph.h).
+ *   By attr.loss.part it adds to some of them (ir/graph.h).  attr.loss.factor multiplies the losses
+ *   and the gradient.
  *   A row whose label is SAMPLE_IGNORED has no loss, and its gradient is 0.  Any other label
  * outside [0,C), which readers refuse, has a loss that is not finite.
  *

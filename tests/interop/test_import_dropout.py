@@ -33,8 +33,10 @@ QUICK = ("alexnet", "mobilenet_v3_small", "gpt2", "bert_classes")
 # Images that are no smaller than a network takes.
 SIDE = {"alexnet": 64, "inception_v3": 80, "squeezenet1_0": 64, "squeezenet1_1": 64}
 REFUSED = ("mixtral",)
-# Rounding grows from step to step, fastest where batch norms see few values.
-EARLY, LATE = 1e-4, 1e-1
+# The first loss shows the random numbers, and the second one their gradient.  Rounding grows from
+# step to step, fastest where batch norms see few values, so the other losses of torchvision's
+# networks are told alone.
+FIRST, SECOND, LATE = 1e-5, 1e-2, 1e-3
 
 
 def torchvision_names():
@@ -123,13 +125,14 @@ class Dropout(dp.Case):
         n_drawn, keys = made
         one, *others = (self.train(name, n, keys) for n in (1, 2, 3))
         self.assertEqual(len(one), STEPS)
-        apart = [max(abs(a[i] - one[i]) / one[i] for a in others) for i in range(STEPS)]
+        apart = [max(abs(a[i] - one[i]) for a in others) / one[0] for i in range(STEPS)]
         print(f"{name}: {n_drawn} random nodes, {one[0]:.4f} -> {one[-1]:.4f}, ranks apart by "
-              f"{max(apart[:3]):.1e} in 3 steps, {max(apart):.1e} in {STEPS}", flush=True)
+              f"{apart[0]:.1e}, {apart[1]:.1e} in step 2, {max(apart):.1e} in {STEPS}", flush=True)
         self.assertLess(sum(one[-5:]), sum(one[:5]))
-        self.assertLessEqual(max(apart[:3]), EARLY)
-        self.assertLessEqual(max(apart), LATE)
-        return n_drawn
+        self.assertLessEqual(apart[0], FIRST)
+        self.assertLessEqual(apart[1], SECOND)
+        if name in families.FAMILIES:
+            self.assertLessEqual(max(apart), LATE)
 
 
 def add(name):

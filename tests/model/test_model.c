@@ -125,6 +125,30 @@ static void losses(void **state)
     graph_free(g);
 }
 
+/* A loss with a weight is one operator, whose factor it is in training alone. */
+static void weight_of_one_loss(void **state)
+{
+    static const char *const text[] = {"{name: cross_entropy, weight: 0.25}",
+                                       "{name: mse, weight: 0.25}"};
+    const struct mlp_options mlp = {.activation = ACT_RELU};
+    struct model_options o = {.kind = &arch_mlp, .options = &mlp};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        const int training = i % 2;
+        struct graph *g;
+        struct err err;
+
+        o.losses = text[i / 2];
+        assert_int_equal(model_build(&o, &mnist, 4, training, 0, &g, &err), 0);
+        assert_int_equal(g->node[g->n_nodes - 1].op, i / 2 ? OP_pointwise_loss : OP_softmax_xent);
+        assert_int_equal(g->node[g->n_nodes - 1].attr.loss.part, LOSS_IS_WHOLE);
+        assert_true(loss_factor(&g->node[g->n_nodes - 1].attr) == (training ? 0.25F : 1));
+        assert_int_equal(count(g, OP_softmax_xent) + count(g, OP_pointwise_loss), 1);
+        graph_free(g);
+    }
+}
+
 /* Multiplied by a power of two, and by nothing else; then float32's precision, as far as it is not
  * below 2^-30. */
 static void class_weights(void **state)
@@ -427,6 +451,7 @@ int main(void)
         cmocka_unit_test(parameters),
         cmocka_unit_test(modes),
         cmocka_unit_test(losses),
+        cmocka_unit_test(weight_of_one_loss),
         cmocka_unit_test(class_weights),
         cmocka_unit_test(samples_that_do_not_fit),
         cmocka_unit_test(samples_of_other_kinds),

@@ -239,13 +239,19 @@ static int64_t first_largest(const float *row, int64_t C)
     return best;
 }
 
+static double ref_loss_factor(const struct ref_node *n)
+{
+    return n->attr.loss.factor > 0 ? (double)n->attr.loss.factor : 1;
+}
+
 static void count_sample(const struct ref_node *n, double *metrics, double loss, double weight,
                          int is_correct)
 {
     const enum loss_part part = n->attr.loss.part;
 
     metrics[METRIC_NONFINITE] += !isfinite(loss);
-    metrics[METRIC_LOSS_SUM] += isfinite(loss) && part != LOSS_IS_COUNTED ? loss : 0;
+    metrics[METRIC_LOSS_SUM] +=
+        isfinite(loss) && part != LOSS_IS_COUNTED ? loss * ref_loss_factor(n) : 0;
     if (part == LOSS_IS_MORE)
         return;
     metrics[METRIC_CORRECT] += is_correct;
@@ -336,7 +342,8 @@ void ref_softmax_xent_grad(const struct ref_node *n)
     const int32_t *labels = n->in[SOFTMAX_XENT_GRAD_LABELS];
     const struct step_scalars *sc = n->in[SOFTMAX_XENT_GRAD_SCALARS];
     const float *scaler = n->in[SOFTMAX_XENT_GRAD_SCALER];
-    const double scale = sc->loss_scale * (scaler ? (double)scaler[SCALER_SCALE] : 1);
+    const double scale =
+        sc->loss_scale * ref_loss_factor(n) * (scaler ? (double)scaler[SCALER_SCALE] : 1);
     float *dlogits = n->out[SOFTMAX_XENT_GRAD_DLOGITS];
 
     for (int64_t i = 0; i < N * C; i++)
@@ -413,7 +420,8 @@ void ref_pointwise_loss_grad(const struct ref_node *n)
     const float *slope = n->in[POINTWISE_LOSS_GRAD_SLOPE];
     const struct step_scalars *sc = n->in[POINTWISE_LOSS_GRAD_SCALARS];
     const float *scaler = n->in[POINTWISE_LOSS_GRAD_SCALER];
-    const double scale = sc->loss_scale * (scaler ? (double)scaler[SCALER_SCALE] : 1);
+    const double scale =
+        sc->loss_scale * ref_loss_factor(n) * (scaler ? (double)scaler[SCALER_SCALE] : 1);
     const double factor = n->attr.loss.pointwise == POINTWISE_SQUARED ? 2 : 1;
     float *dy = n->out[POINTWISE_LOSS_GRAD_DY];
 

@@ -20,13 +20,15 @@ static inline int64_t loss_first_largest(const float *v, int64_t c)
 }
 
 /* One target; `weight` as in METRIC_WEIGHT. */
-static inline void loss_count(enum loss_part part, double *metrics, double loss, double weight,
+static inline void loss_count(const union node_attr *a, double *metrics, double loss, double weight,
                               int correct)
 {
+    const enum loss_part part = a->loss.part;
+
     if (!isfinite(loss))
         metrics[METRIC_NONFINITE] += 1;
     else if (part != LOSS_IS_COUNTED)
-        metrics[METRIC_LOSS_SUM] += loss;
+        metrics[METRIC_LOSS_SUM] += loss * (double)loss_factor(a);
     if (part == LOSS_IS_MORE)
         return;
     metrics[METRIC_CORRECT] += correct;

@@ -103,10 +103,14 @@ size_t plain_room_of(const struct graph *g, int v); /* for rows of value v's las
  * add. */
 void plain_zero(const struct plain *p);
 
-/* The factor of a loss' gradient; with scaler NULL gradients are not scaled. */
-static inline float plain_loss_scale(const struct step_scalars *s, const float *scaler)
+/* The factor of a loss' gradient.  The inputs of these numbers are the scalars and the scaler;
+ * without one gradients are not scaled. */
+static inline float plain_loss_scale(const struct plain *p, int scalars, int scaler)
 {
-    return scaler ? s->loss_scale * scaler[SCALER_SCALE] : s->loss_scale;
+    const struct step_scalars *s = p->in[scalars];
+    const float *scales = p->in[scaler];
+
+    return (scales ? s->loss_scale * scales[SCALER_SCALE] : s->loss_scale) * loss_factor(&p->attr);
 }
 
 #endif

@@ -33,7 +33,7 @@ static void run_row(const struct plain *p, int64_t r, const float *y, const floa
         if (slope)
             slope[r * p->c + i] = pointwise_slope(kind, y[i], target);
     }
-    loss_count(p->attr.loss.part, p->in[POINTWISE_LOSS_METRICS], sum / (double)p->c, 1, correct);
+    loss_count(&p->attr, p->in[POINTWISE_LOSS_METRICS], sum / (double)p->c, 1, correct);
 }
 
 static void cpu_pointwise_loss_run(const struct plain *p)
@@ -60,7 +60,7 @@ int cpu_make_pointwise_loss(struct cpu *b, const struct graph *g, const struct n
 static void cpu_pointwise_loss_run_grad(const struct plain *p)
 {
     const float scale =
-        plain_loss_scale(p->in[POINTWISE_LOSS_GRAD_SCALARS], p->in[POINTWISE_LOSS_GRAD_SCALER]);
+        plain_loss_scale(p, POINTWISE_LOSS_GRAD_SCALARS, POINTWISE_LOSS_GRAD_SCALER);
     const float factor = pointwise_factor(p->attr.loss.pointwise, p->c);
     const int64_t c = p->c;
 

@@ -232,7 +232,7 @@ static void count_targets(const struct plain *p, double *metrics)
 
     for (int64_t r = 0; r < p->rows; r++) {
         if (t[r].counts)
-            loss_count(p->attr.loss.part, metrics, t[r].loss, (double)t[r].weight, t[r].correct);
+            loss_count(&p->attr, metrics, t[r].loss, (double)t[r].weight, t[r].correct);
         metrics[METRIC_TOP5] += t[r].top5;
     }
 }
@@ -320,8 +320,7 @@ static void cpu_softmax_xent_grad_rows(const struct plain *p, int part, int64_t 
 {
     const int32_t *labels = p->in[SOFTMAX_XENT_GRAD_LABELS];
     const float *prob = p->in[SOFTMAX_XENT_GRAD_PROB],
-                scale = plain_loss_scale(p->in[SOFTMAX_XENT_GRAD_SCALARS],
-                                         p->in[SOFTMAX_XENT_GRAD_SCALER]);
+                scale = plain_loss_scale(p, SOFTMAX_XENT_GRAD_SCALARS, SOFTMAX_XENT_GRAD_SCALER);
     const int64_t c = p->c;
     float *room = plain_part_scratch(p, part);
 
@@ -349,8 +348,7 @@ int cpu_make_softmax_xent_grad(struct cpu *b, const struct graph *g, const struc
  * row of prob, and one of the logits or their gradient. */
 static void train_rows(const struct plain *p, int part, int64_t from, int64_t to)
 {
-    const float scale =
-        plain_loss_scale(p->in[SOFTMAX_XENT_TRAIN_SCALARS], p->in[SOFTMAX_XENT_TRAIN_SCALER]);
+    const float scale = plain_loss_scale(p, SOFTMAX_XENT_TRAIN_SCALARS, SOFTMAX_XENT_TRAIN_SCALER);
     const int32_t *labels = p->in[SOFTMAX_XENT_TRAIN_LABELS];
     const int64_t c = p->c;
     float *prob = plain_part_scratch(p, part), *room = prob + round_up_i64(c, LANES);

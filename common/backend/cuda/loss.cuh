@@ -14,7 +14,7 @@ struct row_loss {
 };
 
 static __global__ void loss_count(const struct row_loss *row, int64_t rows, double *metrics,
-                                  enum loss_part part)
+                                  enum loss_part part, double factor)
 {
     double loss = 0, correct = 0, bad = 0, targets = 0, weight = 0, top5 = 0;
 
@@ -37,7 +37,7 @@ static __global__ void loss_count(const struct row_loss *row, int64_t rows, doub
     weight = block_sum(weight);
     top5 = block_sum(top5);
     if (threadIdx.x == 0) {
-        metrics[METRIC_LOSS_SUM] += part == LOSS_IS_COUNTED ? 0.0 : loss;
+        metrics[METRIC_LOSS_SUM] += part == LOSS_IS_COUNTED ? 0.0 : loss * factor;
         metrics[METRIC_NONFINITE] += bad;
     }
     if (threadIdx.x == 0 && part != LOSS_IS_MORE) {
@@ -53,7 +53,7 @@ static inline void loss_run_count(const struct own *p, void *metrics)
     const int threads = p->rows > THREADS ? WARP * WARPS_MAX : THREADS;
 
     LAUNCH(loss_count, 1, threads, p, (const struct row_loss *)p->scratch, p->rows,
-           (double *)metrics, p->attr.loss.part);
+           (double *)metrics, p->attr.loss.part, (double)loss_factor(&p->attr));
 }
 
 /* The scratch for an input x, whose first dimension is the number of rows. */

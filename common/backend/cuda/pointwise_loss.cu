@@ -85,9 +85,10 @@ extern "C" int cuda_make_pointwise_loss(struct cuda *b, const struct graph *g, c
 /* dy may be slope, if it has slope's type. */
 template <typename T>
 static __global__ void pointwise_grad(const float *slope, const struct step_scalars *s,
-                                      const float *scaler, T *dy, int64_t n, float factor)
+                                      const float *scaler, T *dy, int64_t n, float factor,
+                                      float of_loss)
 {
-    const float scale = loss_scale_of(s, scaler);
+    const float scale = loss_scale_of(s, scaler) * of_loss;
 
     for (int64_t i = grid_first(); i < n; i += grid_stride())
         dy[i] = (T)(slope[i] * factor * scale);
@@ -99,7 +100,7 @@ template <typename T> static void cuda_pointwise_loss_run_grad(const struct own 
            (const float *)p->in[POINTWISE_LOSS_GRAD_SLOPE],
            (const struct step_scalars *)p->in[POINTWISE_LOSS_GRAD_SCALARS],
            (const float *)p->in[POINTWISE_LOSS_GRAD_SCALER], (T *)p->out[POINTWISE_LOSS_GRAD_DY],
-           p->n, pointwise_factor(p->attr.loss.pointwise, p->c));
+           p->n, pointwise_factor(p->attr.loss.pointwise, p->c), loss_factor(&p->attr));
 }
 
 extern "C" int cuda_make_pointwise_loss_grad(struct cuda *b, const struct graph *g,

@@ -24,7 +24,7 @@ template <typename T> struct xent_rows {
     double weight_sum;                  /* of all classes */
     struct row_loss *result;
     int64_t rows, c;
-    float smoothing;
+    float smoothing, factor; /* factor: of dlogits */
     int counts_top5;
 };
 
@@ -221,7 +221,7 @@ static __device__ void xent_row(const struct xent_rows<T> *p, int64_t row, float
 template <typename T, int N>
 static __global__ void __launch_bounds__(MOST_THREADS, 2) softmax_xent_row(struct xent_rows<T> p)
 {
-    const float scale = p.dlogits ? loss_scale_of(p.scalars, p.scaler) : 0.0f;
+    const float scale = p.dlogits ? loss_scale_of(p.scalars, p.scaler) * p.factor : 0.0f;
 
     for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x)
         xent_row<T, N>(&p, row, scale);
@@ -237,6 +237,7 @@ template <typename T> static struct xent_rows<T> cuda_softmax_xent_rows_of(const
     rows.rows = p->rows;
     rows.c = p->c;
     rows.smoothing = p->attr.loss.label_smoothing;
+    rows.factor = loss_factor(&p->attr);
     rows.counts_top5 = p->attr.loss.counts_top5;
     rows.weight = (const float *)p->table;
     rows.weight_sum = p->attr.loss.class_weight_sum;
@@ -312,9 +313,9 @@ template <typename T>
 static __global__ void xent_grad(const float *prob, const int32_t *labels,
                                  const struct step_scalars *s, const float *scaler,
                                  const float *weight, T *dlogits, int64_t n, int64_t c,
-                                 float smoothing, double weight_sum)
+                                 float smoothing, double weight_sum, float factor)
 {
-    const float scale = loss_scale_of(s, scaler);
+    const float scale = loss_scale_of(s, scaler) * factor;
 
     for (struct walk w(c); w.i < n; w.next()) {
         const struct row_target target =
@@ -332,7 +333,7 @@ template <typename T> static void cuda_softmax_xent_run_grad(const struct own *p
            (const struct step_scalars *)p->in[SOFTMAX_XENT_GRAD_SCALARS],
            (const float *)p->in[SOFTMAX_XENT_GRAD_SCALER], (const float *)p->table,
            (T *)p->out[SOFTMAX_XENT_GRAD_DLOGITS], p->n, p->c, p->attr.loss.label_smoothing,
-           p->attr.loss.class_weight_sum);
+           p->attr.loss.class_weight_sum, loss_factor(&p->attr));
 }
 
 extern "C" int cuda_make_softmax_xent_grad(struct cuda *b, const struct graph *g,
