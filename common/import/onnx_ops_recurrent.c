@@ -1,10 +1,11 @@
 /* onnx_ops_recurrent - ONNX's LSTM, GRU and RNN of one layer, as PyTorch's.
  *
- * The gates stand in another order; weights and biases of both directions are one tensor each. */
+ * The gates stand in another order; weights and biases of both directions are one tensor each.
+ * Layers that PyTorch has not are those of onnx_ops_unrolled.c. */
 #include <string.h>
 
 #include "base/util.h"
-#include "import/onnx_impl.h"
+#include "import/onnx_unrolled.h"
 
 struct cells_kind {
     const char *name, *target, *activations; /* those of one direction */
@@ -60,8 +61,6 @@ static void cells_refuse(struct onnx *o, int64_t steps)
         onnx_fail(o, ERR_UNSUPPORTED, "it has a clip, which is not supported");
     if (onnx_int(o, "input_forget", 0))
         onnx_fail(o, ERR_UNSUPPORTED, "it has input_forget, which is not supported");
-    if (onnx_in(o, 7) != IMPORT_NO_VALUE)
-        onnx_fail(o, ERR_UNSUPPORTED, "it has peepholes, which are not supported");
     if (lengths != IMPORT_NO_VALUE && !h)
         onnx_fail(o, ERR_UNSUPPORTED, "its sequence_lens depend on the data");
     for (int64_t i = 0; h && i < host_count(h); i++)
@@ -185,6 +184,40 @@ static void cells_node(struct onnx *o, const struct cells_kind *k, int x, int n_
                       out);
 }
 
+/* 1: the layer is none of PyTorch's. */
+static int cells_is_foreign(struct onnx *o, const struct cells_kind *k)
+{
+    return (k->gates == 3 && !onnx_int(o, "linear_before_reset", 0)) ||
+           (k->gates == 4 && onnx_in(o, 7) != IMPORT_NO_VALUE);
+}
+
+/* Fails if an LSTM has peepholes of another shape. */
+static void cells_check_peepholes(struct onnx *o, const struct cells_kind *k, int n_dirs, int64_t H)
+{
+    const int p = k->gates == 4 ? onnx_in(o, 7) : IMPORT_NO_VALUE;
+    const struct import_value *v = p == IMPORT_NO_VALUE ? NULL : onnx_value(o, p);
+
+    if (v && (v->n_dims != 2 || v->dim[0] != n_dirs || v->dim[1] != 3 * H))
+        onnx_fail(o, ERR_CONFIG,
+                  "its peepholes, input 7, do not fit %d directions and a state of "
+                  "%lld: want [%d,%lld]",
+                  n_dirs, (long long)H, n_dirs, (long long)(3 * H));
+}
+
+static void cells_unroll(struct onnx *o, const struct cells_kind *k, int x, int n_dirs, int is_back,
+                         int *out)
+{
+    const struct import_value v = *onnx_value(o, x);
+    const int64_t H = onnx_value(o, onnx_in(o, 2))->dim[2], state[3] = {n_dirs, v.dim[1], H};
+    const int batch_first = onnx_int(o, "layout", 0) != 0;
+    struct onnx_cells c = {.gates = k->gates, .n_dirs = n_dirs, .is_back = is_back, .H = H, .x = x};
+
+    c.n_states = k->gates == 4 ? 2 : 1;
+    for (int i = 0; i < c.n_states; i++)
+        c.first[i] = cells_state(o, 5 + i, state, batch_first);
+    onnx_unroll(o, &c, out);
+}
+
 static void cells_make(struct onnx *o, const struct onnx_op *op)
 {
     const char *direction = onnx_text(o, "direction", "forward");
@@ -192,11 +225,9 @@ static void cells_make(struct onnx *o, const struct onnx_op *op)
               is_back = !strcmp(direction, "reverse"), batch_first = onnx_int(o, "layout", 0) != 0;
     const struct cells_kind *k = cells_find(o, op->name, n_dirs);
     const int64_t H = onnx_int(o, "hidden_size", onnx_value(o, onnx_in(o, 2))->dim[2]);
-    int x = onnx_in(o, 0), out[3];
+    int x = onnx_in(o, 0), is_foreign, out[3];
     struct import_value v;
 
-    if (!strcmp(op->name, "GRU") && !onnx_int(o, "linear_before_reset", 0))
-        onnx_fail(o, ERR_UNSUPPORTED, "its linear_before_reset is 0, want 1, as PyTorch has it");
     if (n_dirs == 1 && !is_back && strcmp(direction, "forward") != 0)
         onnx_fail(o, ERR_CORRUPT, "its direction is %.40s", direction);
     if (onnx_failed(o) || cells_check(o, k, n_dirs, H) < 0)
@@ -205,11 +236,18 @@ static void cells_make(struct onnx *o, const struct onnx_op *op)
         x = onnx_permute(o, x, (int64_t[]){1, 0, 2});
     v = *onnx_value(o, x);
     cells_refuse(o, v.dim[0]);
-    x = is_back ? onnx_flip(o, x, 0) : x;
+    cells_check_peepholes(o, k, n_dirs, H);
+    is_foreign = cells_is_foreign(o, k);
+    x = is_back && !is_foreign ? onnx_flip(o, x, 0) : x;
     if (onnx_failed(o))
         return;
-    cells_node(o, k, x, n_dirs, batch_first, out);
-    x = is_back ? onnx_flip(o, out[0], 0) : out[0];
+    if (is_foreign)
+        cells_unroll(o, k, x, n_dirs, is_back, out);
+    else
+        cells_node(o, k, x, n_dirs, batch_first, out);
+    if (onnx_failed(o))
+        return;
+    x = is_back && !is_foreign ? onnx_flip(o, out[0], 0) : out[0];
     x = onnx_reshape(o, x, (int64_t[]){v.dim[0], v.dim[1], n_dirs, H}, 4);
     x = onnx_permute(o, x, batch_first ? (int64_t[]){1, 0, 2, 3} : (int64_t[]){0, 2, 1, 3});
     onnx_out(o, 0, x);

@@ -163,6 +163,19 @@ class Import(dp.Case):
         for name in self.network.numbers:
             self.assertIn(f'"{name}"'.encode(), weights)
 
+    def test_large(self):
+        """--check of a graph of 5,000 nodes prints each of them"""
+        whole = model("relu.default", self.network.shapes)
+        graph = whole["graph_module"]["graph"]
+        names = ["b", *(f"c{k}" for k in range(5000))]
+        graph["nodes"][-1:-1] = [node("tanh.default", {"self": x}, y, f"block.{k // 10}.act")
+                                 for k, (x, y) in enumerate(zip(names, names[1:]))]
+        graph["nodes"][-1]["inputs"][0]["arg"] = tensor(names[-1])
+        graph["tensor_values"] |= {k: meta([7, WIDTHS[1]], False) for k in names}
+        self.network.write(self.file, whole=whole)
+        driver = self.check(FINISHED)
+        self.assertEqual((driver.out + driver.text).count("tanh"), 5000)
+
     def test_recompute(self):
         whole = json.dumps(model("gelu.default", self.network.shapes))
         self.network.write(self.file, whole=json.loads(whole.replace("L__self__act",

@@ -51,8 +51,6 @@ REFUSED = {
     "test_convtranspose_3d": "want [N,C,L] or [N,C,H,W]",
     "test_einsum_batch_diagonal": "want small letters, each once in an operand",
     "test_range_*float16_type_*": "numbers of type",
-    "test_gru_*": "its linear_before_reset is 0",
-    "test_lstm_with_peepholes": "it has peepholes, which are not supported",
     "test_*dropout*_mask*": "an output of Dropout that is not supported",
     "test_maxpool_3d_*": "want [N,C,L] or [N,C,H,W]",
     "test_maxpool_with_argmax_*": "its second output, the places, is not supported",
