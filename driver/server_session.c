@@ -341,7 +341,7 @@ static void on_owner(uv_timer_t *t)
 
 void server_begin_session(struct server *s)
 {
-    web_listen(s->web, s->record.events, s->record.dir.path);
+    web_listen(s->web, s->record.events, s->record.dir.path, s->disk.writer);
     say_device(s->options);
     uv_timer_start(&s->owner, on_owner, OWNER_MS, OWNER_MS);
     server_start_session(s, s->start_ns);

@@ -16,7 +16,7 @@
 #include "report/incidents.h"
 #include "report/status.h"
 #include "see/curves.h"
-#include "see/history.h"
+#include "see/live.h"
 #include "see/page.h"
 #include "see/scrape.h"
 
@@ -32,8 +32,8 @@ enum {
 struct web {
     struct web_sources from;
     struct http *http;
-    struct http_file *files; /* of the page */
-    struct history_live history;
+    struct http_file *files;  /* of the page */
+    struct live *live;        /* NULL: there are no events */
     char *run_dir;            /* NULL: not known yet */
     char *recent[WEB_RECENT]; /* the newest events; line i is at i % WEB_RECENT */
     int64_t n_heard;
@@ -123,8 +123,14 @@ static int web_make_job(void *arg, struct buf *out)
 static int web_make_curves(void *arg, struct buf *out)
 {
     struct web *w = arg;
-    const struct history now = history_now(&w->history);
+    struct history now = {0};
 
+    if (w->live && !live_now(w->live, &now)) {
+        buf_printf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"400\" height=\"40\">"
+                        "<text x=\"8\" y=\"26\" fill=\"gray\">reading the run so far</text></svg>"
+                        "\n");
+        return WEB_UNAVAILABLE;
+    }
     curves_svg(&now, w->from.job->name, out);
     return WEB_OK;
 }
@@ -239,7 +245,7 @@ static void web_free(struct web *w)
 {
     for (int i = 0; i < WEB_RECENT; i++)
         free(w->recent[i]);
-    history_live_fini(&w->history);
+    live_free(w->live);
     free(w->files);
     free(w->run_dir);
     free(w);
@@ -295,7 +301,7 @@ static void web_hear(void *arg, const char *line, size_t n, int is_row)
     struct web *w = arg;
     char id[WEB_ID];
 
-    history_hear(&w->history, line, n);
+    live_hear(w->live, line, n);
     web_put_id(w, w->n_heard, id);
     http_publish(w->http, is_row ? "row" : "event", is_row ? NULL : id, line, n);
     if (is_row)
@@ -304,14 +310,11 @@ static void web_hear(void *arg, const char *line, size_t n, int is_row)
     w->recent[w->n_heard++ % WEB_RECENT] = xasprintf("%.*s", (int)n, line);
 }
 
-void web_listen(struct web *w, struct events *events, const char *run_dir)
+void web_listen(struct web *w, struct events *events, const char *run_dir, struct writer *disk)
 {
-    struct err err;
-
     if (!w || !events)
         return;
     w->run_dir = xstrdup(run_dir);
-    if (history_live_read(run_dir, &w->history, &err) < 0)
-        log_warn("--http: the curves begin here: %s", err.msg);
+    w->live = live_new(run_dir, disk);
     events_listen(events, web_hear, w, 1);
 }

@@ -40,7 +40,7 @@ int web_open(uv_loop_t *loop, const struct web_sources *from, struct web **out, 
 void web_close(struct web *w); /* NULL is fine */
 
 /* The readers get each event and row from here on, as long as `events` lives, and the curves begin
- * with what `run_dir` has.  w may be NULL. */
-void web_listen(struct web *w, struct events *events, const char *run_dir);
+ * with what `run_dir` has, which `disk` reads: 503 until then.  w may be NULL. */
+void web_listen(struct web *w, struct events *events, const char *run_dir, struct writer *disk);
 
 #endif

@@ -123,6 +123,36 @@ void curves_axes(struct buf *out, const struct curves_at *at, const char *title)
                CURVES_PLOT_W);
 }
 
+/* A number of the picture with one decimal.  printf would take most of the time of a picture. */
+static char *curves_tenths(char *at, double v)
+{
+    long tenths = lrint(10 * v);
+    char digits[24];
+    int n = 0;
+
+    if (tenths < 0)
+        *at++ = '-';
+    for (tenths = labs(tenths); tenths || n < 2; tenths /= 10)
+        digits[n++] = (char)('0' + tenths % 10);
+    while (n > 1)
+        *at++ = digits[--n];
+    *at++ = '.';
+    *at++ = digits[0];
+    return at;
+}
+
+/* A command of a path, 'M' or 'L', with its point. */
+static void curves_to(struct buf *out, char command, double x, double y)
+{
+    char text[64], *at = text;
+
+    *at++ = command;
+    at = curves_tenths(at, x);
+    *at++ = ' ';
+    at = curves_tenths(at, y);
+    buf_append(out, text, (size_t)(at - text));
+}
+
 void curves_line(struct buf *out, const struct curves_at *at, const struct history_line *line,
                  const char *class)
 {
@@ -133,8 +163,8 @@ void curves_line(struct buf *out, const struct curves_at *at, const struct histo
         const struct history_point *p = &line->point[i];
 
         if (p->n)
-            buf_printf(out, "%s%.1f %.1f", is_gap ? "M" : "L", curves_x(at, (double)p->step),
-                       curves_y(at, p->mean));
+            curves_to(out, is_gap ? 'M' : 'L', curves_x(at, (double)p->step),
+                      curves_y(at, p->mean));
         is_gap = !p->n;
     }
     buf_printf(out, "\"/>\n");
@@ -160,21 +190,21 @@ void curves_dots(struct buf *out, const struct curves_at *at, const struct histo
 static void curves_band(struct buf *out, const struct curves_at *at,
                         const struct history_line *line, const char *class)
 {
-    const char *letter = "M";
+    char command = 'M';
 
     if (line->n_each < 2 || line->n < 2)
         return;
     buf_printf(out, "<path class=\"band %s\" d=\"", class);
     for (int i = 0; i < line->n; i++)
         if (line->point[i].n) {
-            buf_printf(out, "%s%.1f %.1f", letter, curves_x(at, (double)line->point[i].step),
-                       curves_y(at, line->point[i].most));
-            letter = "L";
+            curves_to(out, command, curves_x(at, (double)line->point[i].step),
+                      curves_y(at, line->point[i].most));
+            command = 'L';
         }
     for (int i = line->n; i-- > 0;)
         if (line->point[i].n)
-            buf_printf(out, "L%.1f %.1f", curves_x(at, (double)line->point[i].step),
-                       curves_y(at, line->point[i].least));
+            curves_to(out, 'L', curves_x(at, (double)line->point[i].step),
+                      curves_y(at, line->point[i].least));
     buf_printf(out, "Z\"/>\n");
 }
 
@@ -184,7 +214,7 @@ static void curves_draw_marks(struct buf *out, const struct curves_at *at, const
 
     for (int i = 0; i < h->n_marks; i++) {
         const struct history_mark *m = &h->mark[i];
-        const double x = curves_x(at, (double)m->step);
+        const double x = curves_x(at, (double)history_mark_step(h, m));
 
         if (m->kind == HISTORY_CHECKPOINT && fabs(x - last_x) < 3)
             continue;
@@ -197,7 +227,7 @@ static void curves_draw_marks(struct buf *out, const struct curves_at *at, const
         buf_printf(out, "<path class=\"%s\" d=\"M%.1f %dv%d\"><title>", curves_marks[m->kind].class,
                    x, at->y, CURVES_PLOT_H);
         curves_escape(out, m->text);
-        buf_printf(out, ", step %lld</title></path>", (long long)m->step);
+        buf_printf(out, ", step %lld</title></path>", (long long)history_mark_step(h, m));
     }
     buf_printf(out, "\n");
 }

@@ -282,16 +282,20 @@ int history_live_read(const char *run_dir, struct history_live *out, struct err 
 }
 
 /* metrics.csv has more points of a line than there are epochs; take whichever has more. */
-struct history history_now(struct history_live *h)
+struct history history_now(const struct history_live *h)
 {
     struct history now = h->events;
 
     now.last_step = max_i64(h->events.last_step, h->rows.last_step);
-    history_settle(&now, now.last_step);
     for (int i = 0; i < HISTORY_COUNT; i++)
         if (h->rows.line[i].n > now.line[i].n)
             now.line[i] = h->rows.line[i];
     return now;
+}
+
+int64_t history_mark_step(const struct history *h, const struct history_mark *mark)
+{
+    return mark->step < 0 ? h->last_step : mark->step;
 }
 
 int history_read(const char *run_dir, struct history *out, struct err *err)
@@ -303,6 +307,7 @@ int history_read(const char *run_dir, struct history *out, struct err *err)
     if (rc < 0)
         return rc;
     *out = history_now(&all);
+    history_settle(out, out->last_step);
     for (int i = 0; i < HISTORY_COUNT; i++) /* the other lines */
         free(out->line[i].point == all.rows.line[i].point ? all.events.line[i].point
                                                           : all.rows.line[i].point);

@@ -55,7 +55,7 @@ enum history_mark_kind {
 
 struct history_mark {
     enum history_mark_kind kind;
-    int64_t step;
+    int64_t step;  /* -1: not known yet; it stands at the last step then */
     char text[96]; /* "rank 2 lost", UTF-8 */
 };
 
@@ -70,7 +70,7 @@ struct history {
 int history_read(const char *run_dir, struct history *out, struct err *err);
 void history_fini(struct history *h);
 
-/* A history that goes on while the run trains.  Zeros are an empty one. */
+/* A history that goes on while the run trains (see/live.h).  Zeros are an empty one. */
 struct history_live {
     struct history events, rows; /* what events.jsonl and metrics.csv tell */
 };
@@ -83,7 +83,10 @@ void history_live_fini(struct history_live *h);
 void history_hear(struct history_live *h, const char *line, size_t n);
 
 /* The history so far.  It borrows all of `h`, until `h` is changed. */
-struct history history_now(struct history_live *h);
+struct history history_now(const struct history_live *h);
+
+/* The step at which a mark of the history stands. */
+int64_t history_mark_step(const struct history *h, const struct history_mark *mark);
 
 /* Add a number to the end of a line. */
 void history_add(struct history_line *line, int64_t step, double v);
