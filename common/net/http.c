@@ -311,8 +311,9 @@ int http_open(uv_loop_t *loop, const struct http_options *o, struct http **out, 
     uv_poll_init(loop, &h->poll, MHD_get_daemon_info(h->mhd, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd);
     uv_timer_init(loop, &h->timer);
     uv_timer_init(loop, &h->beat);
-    h->poll.data = h->timer.data = h->beat.data = h;
-    h->n_handles = 3;
+    uv_timer_init(loop, &h->gather);
+    h->poll.data = h->timer.data = h->beat.data = h->gather.data = h;
+    h->n_handles = 4;
     uv_poll_start(&h->poll, UV_READABLE, http_on_poll);
     *out = h;
     return 0;
@@ -346,6 +347,7 @@ void http_close(struct http *h)
     uv_close((uv_handle_t *)&h->poll, http_on_closed);
     uv_close((uv_handle_t *)&h->timer, http_on_closed);
     uv_close((uv_handle_t *)&h->beat, http_on_closed);
+    uv_close((uv_handle_t *)&h->gather, http_on_closed);
     MHD_stop_daemon(h->mhd);
     http_streams_fini(h);
     for (int i = 0; i < HTTP_DOCUMENTS; i++)

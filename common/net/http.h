@@ -82,8 +82,8 @@ void http_close(struct http *h); /* NULL is fine */
 /* "http://127.0.0.1:7070/", with the token if there is one. */
 const char *http_url(const struct http *h);
 
-/* Give a line of text to all readers of the stream.  `id` is unique, or NULL for a note that a
- * reader who comes again need not have.  A NULL for h is fine. */
+/* Give a line of text to all readers of the stream, within a fraction of a second.  `id` is unique,
+ * or NULL for a note that a reader who comes again need not have.  A NULL for h is fine. */
 void http_publish(struct http *h, const char *event, const char *id, const char *line, size_t n);
 
 /* Append such a note, for `begin`. */

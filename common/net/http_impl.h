@@ -45,6 +45,8 @@ struct http_streams {
     struct http_note *note[HTTP_BEHIND]; /* a ring of those from `begin` to `end` */
     uint64_t begin, end;
     size_t n_bytes;
+    int n_new; /* notes since the streams were woken */
+    size_t n_new_bytes;
     struct http_note *hello; /* what a new stream sends first; NULL: to be made */
     struct http_note *live;  /* the newest, or NULL */
     uint64_t live_number;
@@ -56,9 +58,10 @@ struct http {
     char url[HTTP_URL], cookie[HTTP_COOKIE];
     char other_host[1024]; /* the answer to one who asks under another name */
     struct MHD_Daemon *mhd;
-    uv_poll_t poll;   /* libmicrohttpd's epoll descriptor */
-    uv_timer_t timer; /* until libmicrohttpd wants to run again */
-    uv_timer_t beat;  /* each second while there are streams */
+    uv_poll_t poll;    /* libmicrohttpd's epoll descriptor */
+    uv_timer_t timer;  /* until libmicrohttpd wants to run again */
+    uv_timer_t beat;   /* each second while there are streams */
+    uv_timer_t gather; /* until the streams are woken for notes that wait */
     int n_handles, is_closing;
     struct http_copy copy[HTTP_DOCUMENTS];
     struct buf live; /* the text of o.live, of copy's age */

@@ -11,7 +11,8 @@
 
 enum {
     STREAM_BLOCK = 16384,
-    BEAT_MS = 1000, /* also how fast a browser that went away is noticed: its socket fails then */
+    GATHER_MS = 200, /* a note waits so long for others, as waking many streams for each is dear */
+    BEAT_MS = 1000,  /* also how fast a browser that went away is noticed: its socket fails then */
 };
 
 struct http_stream {
@@ -78,6 +79,18 @@ static void ring_shift(struct http_streams *s)
     note_drop(oldest);
 }
 
+static void ring_add(struct http_streams *s, struct http_note *note)
+{
+    if (s->end - s->begin == HTTP_BEHIND)
+        ring_shift(s);
+    s->note[s->end++ % HTTP_BEHIND] = note;
+    s->n_bytes += note->n;
+    while (s->n_bytes > HTTP_HELD && s->end - s->begin > 1)
+        ring_shift(s);
+    s->n_new++;
+    s->n_new_bytes += note->n;
+}
+
 /* ---- one stream ---- */
 
 static struct http_note *stream_next(struct http_stream *s)
@@ -92,35 +105,48 @@ static struct http_note *stream_next(struct http_stream *s)
     return note_use(all->live);
 }
 
-/* libmicrohttpd wants the next bytes.  Zero bytes without a suspension would be asked for again at
- * once, for ever. */
-static ssize_t stream_read(void *arg, uint64_t position, char *out, size_t room)
+/* 1: there is a note to be sent, or the rest of one. */
+static int stream_has_note(struct http_stream *s)
 {
-    struct http_stream *s = arg;
-    size_t n;
-
-    (void)position;
-    if (s->is_over)
-        return MHD_CONTENT_READER_END_OF_STREAM;
     if (!s->note) {
         s->note = stream_next(s);
         s->n_sent = 0;
     }
-    if (!s->note && s->http->is_closing)
-        return MHD_CONTENT_READER_END_OF_STREAM;
-    if (!s->note) {
-        MHD_suspend_connection(s->connection);
-        s->is_asleep = 1;
-        return 0;
-    }
-    n = s->note->n - s->n_sent < room ? s->note->n - s->n_sent : room;
+    return s->note != NULL;
+}
+
+static size_t stream_copy(struct http_stream *s, char *out, size_t room)
+{
+    const size_t n = s->note->n - s->n_sent < room ? s->note->n - s->n_sent : room;
+
     memcpy(out, s->note->text + s->n_sent, n);
     s->n_sent += n;
     if (s->n_sent == s->note->n) {
         note_drop(s->note);
         s->note = NULL;
     }
-    return (ssize_t)n;
+    return n;
+}
+
+/* libmicrohttpd wants the next bytes, which it sends by one call: so they are of as many notes as
+ * have room.  Zero bytes without a suspension would be asked for again at once, for ever. */
+static ssize_t stream_read(void *arg, uint64_t position, char *out, size_t room)
+{
+    struct http_stream *s = arg;
+    size_t n = 0;
+
+    (void)position;
+    if (s->is_over)
+        return MHD_CONTENT_READER_END_OF_STREAM;
+    while (n < room && stream_has_note(s))
+        n += stream_copy(s, out + n, room - n);
+    if (n)
+        return (ssize_t)n;
+    if (s->http->is_closing)
+        return MHD_CONTENT_READER_END_OF_STREAM;
+    MHD_suspend_connection(s->connection);
+    s->is_asleep = 1;
+    return 0;
 }
 
 static void stream_free(void *arg)
@@ -147,6 +173,10 @@ static void stream_cut(struct http_stream *s)
 
 void http_streams_wake(struct http *h)
 {
+    h->streams.n_new = 0;
+    h->streams.n_new_bytes = 0;
+    if (!h->is_closing)
+        uv_timer_stop(&h->gather);
     for (struct http_stream *s = h->streams.first; s; s = s->next) {
         if (s->at < h->streams.begin && !s->is_over)
             stream_cut(s);
@@ -158,6 +188,8 @@ void http_streams_wake(struct http *h)
     http_kick(h);
 }
 
+static void streams_on_gather(uv_timer_t *t) { http_streams_wake(t->data); }
+
 void http_publish(struct http *h, const char *event, const char *id, const char *line, size_t n)
 {
     struct http_streams *all = h ? &h->streams : NULL;
@@ -168,13 +200,11 @@ void http_publish(struct http *h, const char *event, const char *id, const char 
     all->hello = NULL;
     if (all->n == 0)
         return;
-    if (all->end - all->begin == HTTP_BEHIND)
-        ring_shift(all);
-    all->note[all->end % HTTP_BEHIND] = note_of(event, id, line, n);
-    all->n_bytes += all->note[all->end++ % HTTP_BEHIND]->n;
-    while (all->n_bytes > HTTP_HELD && all->end - all->begin > 1)
-        ring_shift(all);
-    http_streams_wake(h);
+    ring_add(all, note_of(event, id, line, n));
+    if (all->n_new > HTTP_BEHIND / 4 || all->n_new_bytes > HTTP_HELD / 4)
+        http_streams_wake(h);
+    else if (!uv_is_active((uv_handle_t *)&h->gather))
+        uv_timer_start(&h->gather, streams_on_gather, GATHER_MS, 0);
 }
 
 /* Have the newest live document as a note. */

@@ -407,6 +407,45 @@ static void a_stream_begins(void **state)
     world_end(&w);
 }
 
+/* Notes that come one soon after another are sent together, in their order. */
+static void notes_are_gathered(void **state)
+{
+    enum { NOTES = 100 };
+    struct world w;
+    struct buf out = {0};
+    const char *at;
+    int fd, n_chunks = 0;
+
+    (void)state;
+    open_at(&w, "127.0.0.1", "");
+    fd = dial(&w);
+    say(fd, GET("/events", ""));
+    assert_true(hear(&w, fd, "event: status", &out));
+    buf_clear(&out);
+    for (int i = 0; i < NOTES; i++) {
+        char line[32];
+        const int n = snprintf(line, sizeof line, "{\"step\":%d}", i);
+
+        http_publish(w.http, "row", NULL, line, (size_t)n);
+        uv_run(&w.loop, UV_RUN_NOWAIT);
+    }
+    assert_true(hear(&w, fd, "{\"step\":99}\n\n", &out));
+    at = buf_cstr(&out);
+    for (int i = 0; i < NOTES; i++) {
+        char line[32];
+
+        snprintf(line, sizeof line, "data: {\"step\":%d}\n", i);
+        at = strstr(at, line);
+        assert_non_null(at);
+    }
+    for (at = buf_cstr(&out); (at = strstr(at, "\r\n")); at += 2)
+        n_chunks++; /* two for each */
+    assert_true(n_chunks < NOTES);
+    close(fd);
+    buf_fini(&out);
+    world_end(&w);
+}
+
 /* A reader that takes nothing is cut off once the ring has overtaken it; another one is served. */
 static void a_slow_reader_is_cut(void **state)
 {
@@ -580,9 +619,10 @@ int main(void)
         cmocka_unit_test(documents_are_served),  cmocka_unit_test(others_are_refused),
         cmocka_unit_test(names_are_judged),      cmocka_unit_test(other_names_are_told_the_remedy),
         cmocka_unit_test(a_token_opens),         cmocka_unit_test(a_stream_tells),
-        cmocka_unit_test(a_slow_reader_is_cut),  cmocka_unit_test(silent_ones_make_room),
-        cmocka_unit_test(a_port_in_use_is_told), cmocka_unit_test(a_folder_is_read),
-        cmocka_unit_test(a_stream_begins),       cmocka_unit_test(a_disk_that_hangs),
+        cmocka_unit_test(notes_are_gathered),    cmocka_unit_test(a_slow_reader_is_cut),
+        cmocka_unit_test(silent_ones_make_room), cmocka_unit_test(a_port_in_use_is_told),
+        cmocka_unit_test(a_folder_is_read),      cmocka_unit_test(a_stream_begins),
+        cmocka_unit_test(a_disk_that_hangs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
