@@ -82,7 +82,7 @@ if [ -f "$plugin" ]; then copy lib "$plugin"; fi
 copy . "$top/README.md" "$top/CHANGELOG.md" "$top/CONTRIBUTING.md" "$top/SECURITY.md" \
     "$top/LICENSE"
 copy docs "$top"/docs/*.md
-copy docs/operating "$top"/docs/operating/*.md
+copy docs/operating "$top"/docs/operating/*.md "$top"/docs/operating/*.json
 git -C "$top" describe --always --dirty >"$root/commit" 2>/dev/null || echo unknown >"$root/commit"
 copy tests "$top/tests/run.sh"
 copy tests/gpu "$top"/tests/gpu/*.py "$top/tests/golden/golden.json"

@@ -18,6 +18,7 @@
 #include "see/curves.h"
 #include "see/live.h"
 #include "see/page.h"
+#include "see/recent.h"
 #include "see/scrape.h"
 
 enum {
@@ -32,12 +33,11 @@ enum {
 struct web {
     struct web_sources from;
     struct http *http;
-    struct http_file *files;  /* of the page */
-    struct live *live;        /* NULL: there are no events */
-    char *run_dir;            /* NULL: not known yet */
-    char *recent[WEB_RECENT]; /* the newest events; line i is at i % WEB_RECENT */
-    int64_t n_heard;
-    char name[WEB_NAME]; /* of this server, for the ids of events */
+    struct http_file *files; /* of the page */
+    struct live *live;       /* NULL: there are no events */
+    char *run_dir;           /* NULL: not known yet */
+    struct recent recent;    /* events of the run, those of earlier drivers, too */
+    char name[WEB_NAME];     /* of this server, for the ids of events */
 };
 
 /* ---- the token ---- */
@@ -138,11 +138,11 @@ static int web_make_curves(void *arg, struct buf *out)
 static int web_make_recent(void *arg, struct buf *out)
 {
     const struct web *w = arg;
-    const int64_t first = max_i64(0, w->n_heard - WEB_RECENT);
+    const int64_t first = recent_first(&w->recent);
 
     buf_printf(out, "[");
-    for (int64_t i = first; i < w->n_heard; i++)
-        buf_printf(out, "%s%s", i > first ? ",\n" : "", w->recent[i % WEB_RECENT]);
+    for (int64_t i = first; i < w->recent.n; i++)
+        buf_printf(out, "%s%s", i > first ? ",\n" : "", recent_line(&w->recent, i));
     buf_printf(out, "]\n");
     return WEB_OK;
 }
@@ -168,11 +168,11 @@ static int64_t web_n_known(const struct web *w, const char *last)
 static void web_begin(void *arg, const char *last, struct buf *out)
 {
     const struct web *w = arg;
-    const int64_t first = max_i64(web_n_known(w, last), w->n_heard - WEB_RECENT);
+    const int64_t first = max_i64(web_n_known(w, last), recent_first(&w->recent));
     char id[WEB_ID];
 
-    for (int64_t i = max_i64(0, first); i < w->n_heard; i++) {
-        const char *line = w->recent[i % WEB_RECENT];
+    for (int64_t i = first; i < w->recent.n; i++) {
+        const char *line = recent_line(&w->recent, i);
 
         web_put_id(w, i, id);
         http_put_note(out, "event", id, line, strlen(line));
@@ -243,8 +243,7 @@ static struct http_file *web_files(int n)
 
 static void web_free(struct web *w)
 {
-    for (int i = 0; i < WEB_RECENT; i++)
-        free(w->recent[i]);
+    recent_fini(&w->recent);
     live_free(w->live);
     free(w->files);
     free(w->run_dir);
@@ -302,12 +301,10 @@ static void web_hear(void *arg, const char *line, size_t n, int is_row)
     char id[WEB_ID];
 
     live_hear(w->live, line, n);
-    web_put_id(w, w->n_heard, id);
+    web_put_id(w, w->recent.n, id);
     http_publish(w->http, is_row ? "row" : "event", is_row ? NULL : id, line, n);
-    if (is_row)
-        return;
-    free(w->recent[w->n_heard % WEB_RECENT]);
-    w->recent[w->n_heard++ % WEB_RECENT] = xasprintf("%.*s", (int)n, line);
+    if (!is_row)
+        recent_add(&w->recent, line, n);
 }
 
 void web_listen(struct web *w, struct events *events, const char *run_dir, struct writer *disk)
@@ -316,5 +313,6 @@ void web_listen(struct web *w, struct events *events, const char *run_dir, struc
         return;
     w->run_dir = xstrdup(run_dir);
     w->live = live_new(run_dir, disk);
+    recent_read(&w->recent, run_dir);
     events_listen(events, web_hear, w, 1);
 }

@@ -6,7 +6,7 @@
  *   /api/status    the table of ranks and the newest numbers, as JSON (report/status.h)
  *   /api/job       job.yaml
  *   /api/curves.svg  the curves so far (see/curves.h)
- *   /api/recent    a JSON array of the last WEB_RECENT lines of events.jsonl
+ *   /api/recent    a JSON array of the last RECENT_MOST lines of events.jsonl
  *   /api/incidents       a JSON array of the run's incidents (report/incidents.h)
  *   /api/incidents/NAME  one of them, as its file has it
  *   /api/events    server-sent events: `status` each second, `event` with a line of events.jsonl,
@@ -24,8 +24,6 @@
 #include "job/job.h"
 #include "report/events.h"
 #include "session/driver.h"
-
-enum { WEB_RECENT = 200 };
 
 struct web; /* opaque */
 

@@ -1,7 +1,10 @@
 """--http while a job trains: each path, a rank that is lost, and addresses that are refused."""
 
+import contextlib
 import json
+import os
 import re
+import resource
 import signal
 import socket
 import urllib.error
@@ -9,6 +12,10 @@ import urllib.request
 
 import dp
 from dp import DRIVER, ENDLESS, STOPPED, USAGE
+from schema import faults
+
+SCHEMA = os.path.join(os.path.dirname(os.path.realpath(__file__)),
+                      "../../docs/operating/status.schema.json")
 
 
 class Http(dp.Case):
@@ -117,6 +124,63 @@ class Http(dp.Case):
                 lines = {}
         return ids
 
+    def schema(self):
+        with open(SCHEMA, encoding="utf-8") as file:
+            return json.load(file)
+
+    def test_schema(self):
+        """The status fits its schema in all stages of a run, and the schema has no member that is
+        not sent."""
+        schema, known, known_of_rank = self.schema(), set(), set()
+
+        def look(is_there):
+            status = json.loads(self.get(url + "api/status")[1])
+            if "stage" not in status: # the session has not begun
+                return None
+            self.assertEqual(list(faults(status, schema, schema)), [])
+            known.update(name for name, v in status.items() if v is not None)
+            for rank in status["ranks"]:
+                known_of_rank.update(name for name, v in rank.items() if v is not None)
+            return is_there(status)
+
+        driver = self.driver("--http", "0", n=2, job={
+            **ENDLESS, "data.samples": 1024, "report.price_per_rank_hour": 2,
+            "report.every_steps": 1, "cluster.spares": 1, "cluster.straggler_window": 1})
+        url = self.url(driver)
+        dp.wait_for("a free place", lambda: look(
+            lambda s: any(rank["role"] == "missing" for rank in s["ranks"])))
+        follower = self.follower()
+        driver.wait_line("rank 1 joined")
+        spare = self.follower()
+        dp.wait_for("a cost and an accuracy", lambda: look(
+            lambda s: s["cost_forecast"] and s["validation_accuracy"] and s["grad_norm"]))
+        dp.wait_for("a spare", lambda: look(
+            lambda s: any(rank["role"] == "spare" for rank in s["ranks"])))
+        dp.wait_for("factors", lambda: look(lambda s: s["ranks"][1].get("factor")))
+        follower.kill()
+        dp.wait_for("the loss", lambda: look(lambda s: s["ranks_lost"] == 1))
+        self.assertEqual(set(schema["required"]) - known, {"standby"})
+        self.assertLessEqual(set(schema["properties"]) - known,
+                             {"standby", "joules", "energy_missing"})
+        self.assertLessEqual(set(schema["$defs"]["rank"]["properties"]) - known_of_rank,
+                             {"bucket", "memory_bytes", "cpu", "gpu", "joules"})
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
+        spare.wait_exit()
+
+    def test_schema_refuses(self):
+        """A document that does not fit is told, part by part."""
+        schema = self.schema()
+        status = {name: None for name in schema["required"]}
+        told = "\n".join(faults({**status, "nranks": 0, "stage": 7, "failed": 1, "new": 1,
+                                 "progress": 2, "ranks": [{"role": "boss", "rank": "1"}]},
+                                schema, schema))
+        for fault in ("nranks: 0 < 1", "stage: 7 is no string", "failed: 1 is no boolean",
+                      "unknown member new", "progress: 2 > 1", "'boss' is none of",
+                      r"ranks[0].rank: '1' is no integer or null", "ranks[0]: no spare",
+                      "step: None is no integer"):
+            self.assertIn(fault, told)
+
     def test_refused(self):
         """A wrong address is told before training, with the remedy."""
         with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -157,6 +221,75 @@ class Http(dp.Case):
         self.assertEqual(self.get(url + "api/job?token=" + token)[0], 200)
         driver.signal(signal.SIGTERM)
         self.assert_exit(driver, STOPPED)
+
+    def test_standby(self):
+        """A standby that leads serves the same link, and shows the run from its beginning."""
+        secret, port = self.path("secret"), str(dp.free_port())
+        self.assert_exit(self.start([DRIVER, "--make-secret", secret]), 0)
+        http = ["--http", f"0.0.0.0:{dp.free_port()}", "--secret-file", secret, "--run-dir", "run"]
+        driver = self.driver("--port", port, "--host", "127.0.0.1", *http, n=2, port=False,
+                             job={**ENDLESS, "report.every_steps": 5})
+        standby = self.start([DRIVER, "--standby", "--root", "127.0.0.1:" + port, "--port", "0",
+                              "--threads", "1", *http])
+        standby.wait_line("as its standby")
+        self.follower("--secret-file", secret, port=port)
+        link = self.url(driver)
+        self.wait_event("epoch", run="run")
+        driver.kill()
+        with open(self.path("run", "metrics.csv"), encoding="ascii") as file:
+            n_rows = len(file.readlines()) - 1
+        self.assertEqual(self.url(standby), link)
+        port, token = re.search(r":(\d+)/\?token=(\w+)$", link).groups()
+        url, bearer = f"http://127.0.0.1:{port}/", [("Authorization", "Bearer " + token)]
+        curves = dp.wait_for("the curves", lambda: self.curves_led(url, bearer))
+        self.assertGreater(max(line.count("L") for line in re.findall(r' d="([^"]+)"', curves)),
+                           n_rows - 2)
+        recent = [event["event"] for event in json.loads(self.get(url + "api/recent", bearer)[1])]
+        self.assertEqual((recent[0], recent.count("leader")), ("start", 1))
+        self.assertLess(recent.index("epoch"), recent.index("leader"))
+        self.assertEqual(self.get(url + "api/recent")[0], 401)
+        standby.signal(signal.SIGTERM)
+        self.assert_exit(standby, STOPPED)
+
+    def test_idle_and_slow(self):
+        """500 connections that say nothing, 20 that say a part, and a reader that takes nothing
+        hold up neither training nor other readers, also one that comes after all of them."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2048)), hard))
+        driver = self.driver("--local", "--http", "0", n=2,
+                             job={**ENDLESS, "report.every_steps": 1})
+        url = self.url(driver)
+        port = int(re.search(r":(\d+)/", url).group(1))
+        with contextlib.ExitStack() as stack:
+            def dial():
+                return stack.enter_context(socket.create_connection(("127.0.0.1", port), 60))
+
+            reader = stack.enter_context(urllib.request.urlopen(url + "api/events", timeout=60))
+            slow = dial()
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            slow.sendall(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            for i in range(520):
+                sock = dial()
+                if i % 26 == 0:
+                    sock.sendall(b"GET /api/status HTTP/1.1\r\nHost: loc")
+            before = dp.wait_for("a step", lambda: self.step(url))
+            dp.wait_for("more steps", lambda: self.step(url) > before + 20)
+            self.assertEqual(self.get(url + "metrics")[0], 200)
+            steps = set()
+            while len(steps) < 50: # of the reader that was there before
+                line = reader.readline().decode()
+                self.assertTrue(line)
+                if line.startswith("data: ") and json.loads(line[6:]).get("event") == "row":
+                    steps.add(json.loads(line[6:])["step"])
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
+
+    def step(self, url):
+        return json.loads(self.get(url + "api/status")[1]).get("step", 0)
+
+    def curves_led(self, url, headers):
+        code, text = self.get(url + "api/curves.svg", headers)
+        return text if code == 200 and "another driver leads" in text else None
 
 
 if __name__ == "__main__":

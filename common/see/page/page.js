@@ -195,7 +195,10 @@ let heard = {driver: "", number: 0}; // the newest event
 function isNewEvent(id) {
   const [driver, text] = id.split("-"), n = Number(text);
   if (driver === heard.driver && n <= heard.number) return false;
-  if (driver !== heard.driver) over = null; // another driver goes on with the run
+  if (driver !== heard.driver) { // another driver goes on with the run, and tells all of it
+    over = null;
+    $("events").replaceChildren();
+  }
   heard = {driver, number: n};
   return true;
 }
