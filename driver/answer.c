@@ -4,6 +4,7 @@
 #include "driver/answer.h"
 
 #include <jansson.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,7 +43,23 @@ static void answer_status(struct driver *d, int64_t now_ns, const char *argument
 
     (void)argument;
     driver_status(d, now_ns, &s);
-    status_put_both(&s, out);
+    status_put_both(&s, 0, out);
+    status_fini(&s);
+}
+
+/* The status for somebody who has room for so many rows of ranks; 0: for all. */
+static void answer_watch(struct driver *d, int64_t now_ns, const char *rows, struct buf *out)
+{
+    char *end;
+    const long n = strtol(rows, &end, 10);
+    struct status s;
+
+    if (end == rows || *end != '\0' || n < 0 || n > INT_MAX) {
+        answer_put_error("want the number of rows, such as 20, or 0 for all", out);
+        return;
+    }
+    driver_status(d, now_ns, &s);
+    status_put_both(&s, (int)n, out);
     status_fini(&s);
 }
 

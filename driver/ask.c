@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "driver/request.h"
 #include "driver/status_socket.h"
+#include "driver/watching.h"
 
 struct question {
     char *option; /* "--status", for messages */
@@ -93,15 +94,6 @@ char *ask_find_run(const char *option, const char *word)
     return found;
 }
 
-static int ask_named(const struct question *q, const char *word)
-{
-    char *run_dir = ask_find_run(q->option, word);
-    int status = run_dir ? ask_one(q, run_dir) : STATUS_USAGE;
-
-    free(run_dir);
-    return status;
-}
-
 /* ---- which one ---- */
 
 struct found {
@@ -128,23 +120,26 @@ static void try_one(struct found *f, const char *run_dir)
     f->run_dir = xstrdup(run_dir);
 }
 
-static int ask_conclude(const struct question *q, struct found *f)
+static int ask_conclude(const char *option, struct found *f)
 {
     if (f->n == 1)
-        return ask_one(q, f->run_dir);
+        return STATUS_OK;
     if (f->n > 1) {
-        log_error("%s: several drivers are running: %s; say which by --run-dir", q->option,
+        log_error("%s: several drivers are running: %s; say which by --run-dir", option,
                   buf_cstr(&f->list));
         return STATUS_USAGE;
     }
-    if (f->has_failed)
-        return ask_failed(q, &f->err);
+    if (f->has_failed) {
+        log_error("%s: %s", option, f->err.msg);
+        return STATUS_FAILED;
+    }
     log_error("%s: no driver is running in runs/* of this folder; --run-dir says where else",
-              q->option);
+              option);
     return STATUS_REFUSED;
 }
 
-static int ask_any(const struct question *q)
+/* *run_dir: that of the one driver whose run directory is in runs/, for free(). */
+static int ask_any(const char *option, char **run_dir)
 {
     struct found f = {0};
     glob_t g;
@@ -157,27 +152,46 @@ static int ask_any(const struct question *q)
         }
         globfree(&g);
     }
-    status = ask_conclude(q, &f);
-    free(f.run_dir);
+    status = ask_conclude(option, &f);
+    *run_dir = status == STATUS_OK ? f.run_dir : NULL;
+    if (status != STATUS_OK)
+        free(f.run_dir);
     buf_fini(&f.list);
     return status;
+}
+
+/* The run directory whose driver is meant, for free(). */
+static int ask_which(const struct options *o, const char *option, char **run_dir)
+{
+    if (!o->run_dir)
+        return ask_any(option, run_dir);
+    *run_dir = ask_find_run(option, o->run_dir);
+    return *run_dir ? STATUS_OK : STATUS_USAGE;
+}
+
+static char *ask_request(const struct options *o, enum request_kind kind)
+{
+    const char *name = request_names[kind];
+
+    if (kind == ASK_drain)
+        return xasprintf("%s %s", name, o->drain);
+    if (kind == ASK_trace)
+        return xasprintf("%s %.9g", name, o->trace_s);
+    return xstrdup(name);
 }
 
 int ask_run(const struct options *o)
 {
     const enum request_kind kind = o->drain ? ASK_drain : o->trace_s > 0 ? ASK_trace : ASK_status;
-    const char *name = request_names[kind];
-    struct question q = {.option = xasprintf("--%s", name), .log_format = o->common.log_format};
-    int status;
+    struct question q = {.option = xasprintf("--%s", request_names[kind]),
+                         .request = ask_request(o, kind),
+                         .log_format = o->common.log_format};
+    char *run_dir = NULL;
+    int status = ask_which(o, q.option, &run_dir);
 
-    if (kind == ASK_drain)
-        q.request = xasprintf("%s %s", name, o->drain);
-    else if (kind == ASK_trace)
-        q.request = xasprintf("%s %.9g", name, o->trace_s);
-    else
-        q.request = xstrdup(name);
-    status = o->run_dir ? ask_named(&q, o->run_dir) : ask_any(&q);
-
+    if (status == STATUS_OK)
+        status = o->watch ? watching_run(run_dir, o->common.log_format) : ask_one(&q, run_dir);
+    free(run_dir);
     free(q.option);
     free(q.request);
     return status;

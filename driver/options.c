@@ -133,6 +133,14 @@ static const struct arg job_args[] = {
      NULL,
      .of = OF(STATUS),
      .is_rare = 1},
+    {{"watch", OPT_BOOL, AT(watch),
+      .help =
+          "Show the status anew each second, until the run ends. On a terminal it stays in its "
+          "place; elsewhere one follows the other, with --log-format json a line each. Exit with 0 "
+          "once the run is done, 1 if it failed, 4 if it was stopped, or 3 if no driver is "
+          "running."},
+     NULL,
+     .of = OF(STATUS)},
     {{"drain", OPT_STRING, AT(drain),
       .help =
           "Let a rank of the driver that runs on this machine in --run-dir leave for good. WHO is "

@@ -45,7 +45,7 @@ struct options {
     char told[OPTIONS_TOLD][OPTIONS_TOLD_TEXT]; /* warnings about the options */
     int n_told;
     const char *port_file, *run_dir; /* NULL: not given */
-    int local, resume, check, help_job, status, standby;
+    int local, resume, check, help_job, status, watch, standby;
     int evaluate;           /* 1: validate a checkpoint, and train nothing */
     const char *checkpoint; /* NULL: not given, which means latest */
     int averaged;           /* 1: the averaged weights are meant, not the trained ones */

@@ -1,8 +1,9 @@
 /* request - the list of requests that `dpdriver` can send to a running driver.
  *
  * A request is a line of text: its name, and after a space its argument if it has one.  Its option
- * on the command line is --NAME (driver/options.c).  Enum, names and the driver's dispatch are made
- * from this list.  A request needs a function answer_NAME in driver/answer.c.
+ * on the command line is --NAME (driver/options.c); --status --watch sends `watch`.  Enum, names
+ * and the driver's dispatch are made from this list.  A request needs a function answer_NAME in
+ * driver/answer.c.
  *
  * Threads: any; the list is constant. */
 #ifndef DRIVER_REQUEST_H
@@ -11,6 +12,7 @@
 /* NAME, and the word for its argument in the help; "": it has none */
 #define REQUEST_LIST(X) \
     X(status, "")       \
+    X(watch, "ROWS")    \
     X(drain, "WHO")     \
     X(trace, "SECONDS")
 

@@ -88,7 +88,8 @@ static const struct verb_row verbs[] = {
                  "run directory, or the NAME of runs/NAME; without it, the one driver here is\n"
                  "meant.\n"
                  "\n"
-                 "  dpdriver status demo\n"},
+                 "  dpdriver status demo\n"
+                 "  dpdriver status demo --watch   each second anew, until the run ends\n"},
     [VERB_TRACE] =
         {.name = "trace",
          .option = "trace",

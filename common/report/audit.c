@@ -4,14 +4,24 @@
 
 #include <jansson.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "report/json_text.h"
 
+/* A request that was granted, and has its line. */
+struct audit_asker {
+    int64_t uid, pid;
+    struct hash128 request;
+};
+
 struct audit {
     struct lines *lines;
+    struct audit_asker asker[AUDIT_ASKERS]; /* number i is at i % AUDIT_ASKERS */
+    int64_t n_askers;
     /* A bucket of tokens, of which each refused peer takes one. */
     double n_tokens;
     int64_t filled_ns; /* when the tokens were counted */
@@ -37,9 +47,29 @@ void audit_free(struct audit *a)
     free(a);
 }
 
+static int audit_is_again(struct audit *a, const struct audit_asker *who)
+{
+    for (int i = 0; i < AUDIT_ASKERS && i < a->n_askers; i++) {
+        const struct audit_asker *known = &a->asker[i];
+
+        if (known->uid == who->uid && known->pid == who->pid &&
+            hash_equal(known->request, who->request))
+            return 1;
+    }
+    a->asker[a->n_askers++ % AUDIT_ASKERS] = *who;
+    return 0;
+}
+
 void audit_asked(struct audit *a, const char *request, int64_t uid, int64_t pid,
                  const char *refused)
 {
+    struct audit_asker who = {.uid = uid, .pid = pid};
+
+    if (request && !refused && pid > 0) {
+        who.request = hash_of(request, strlen(request));
+        if (audit_is_again(a, &who))
+            return;
+    }
     json_text_line(a->lines,
                    json_pack("{s:s, s:f, s:o, s:I, s:I, s:o}", "event", "asked", "time",
                              clock_wall_s(), "request", json_text(request), "uid", (json_int_t)uid,

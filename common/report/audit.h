@@ -9,6 +9,7 @@
  * it was granted refused  reason   the peer that was not let in or was sent away, and the reason
  *   omitted  count    so many peers were not let in since the line before, beyond the rate
  *
+ * A process that asks the same again, as --watch does each second, has a line for the first time.
  * The log tells of a flood of strangers by a few lines and a number.  This file has a line for each
  * of the first AUDIT_BURST, and then for AUDIT_RATE a second; those beyond are counted, and the log
  * tells that once.  So a stranger can neither fill the disk's queue nor push the lines of `asked`
@@ -25,7 +26,7 @@
 
 struct audit; /* opaque */
 
-enum { AUDIT_BURST = 256, AUDIT_RATE = 10 /* a second */ };
+enum { AUDIT_BURST = 256, AUDIT_RATE = 10 /* a second */, AUDIT_ASKERS = 16 /* remembered */ };
 
 struct audit *audit_new(struct lines *lines); /* takes lines */
 void audit_free(struct audit *a);             /* NULL is fine */

@@ -363,13 +363,16 @@ void status_put_json(const struct status *s, struct buf *out)
     json_decref(o);
 }
 
-void status_put_both(const struct status *s, struct buf *out)
+void status_put_both(const struct status *s, int most, struct buf *out)
 {
     struct buf table = {0};
     json_t *o;
     char *text;
 
-    status_put_text(s, &table);
+    if (most)
+        status_put_brief(s, most, &table);
+    else
+        status_put_text(s, &table);
     o = json_pack("{s:s, s:o}", "text", buf_cstr(&table), "status", status_json(s));
     text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(9));
     ASSERT(text);

@@ -32,8 +32,8 @@ void status_put_brief(const struct status *s, int most, struct buf *out);
  * eta_seconds, step_age_seconds, loss, samples_per_second, learning_rate, grad_norm,
  * validation_loss, validation_accuracy, ranks_lost, failed, incidents, ranks: [{rank, role, host,
  * pid, device, phase, phase_seconds, step, bucket, step_ms, heard_seconds, factor, straggler,
- * generation}]}}; null for what is not known. */
-void status_put_both(const struct status *s, struct buf *out);
+ * generation}]}}; null for what is not known.  The table has at most `most` ranks; 0: all. */
+void status_put_both(const struct status *s, int most, struct buf *out);
 void status_put_json(const struct status *s, struct buf *out); /* that status alone, one line */
 
 #endif

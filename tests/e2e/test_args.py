@@ -257,9 +257,9 @@ class Args(dp.Case):
                 self.assertLessEqual(len(summary.splitlines()), 40, verb)
         self.assertEqual(set.union(*options.values()),
                          set(re.findall(r"^  (--[\w-]+)", told("--help"), re.MULTILINE)))
-        self.assertEqual(options["status"],
-                         {"--run-dir", "--status", "--log-format", "--help", "--version"})
-        self.assertEqual(daily["status"], {"--run-dir", "--help"})
+        self.assertEqual(options["status"], {"--run-dir", "--status", "--watch", "--log-format",
+                                             "--help", "--version"})
+        self.assertEqual(daily["status"], {"--run-dir", "--watch", "--help"})
         self.assertLess({"--nranks", "--job", "--resume", "--local"}, daily["train"])
         self.assertIn("--resume", options["train"])
         self.assertNotIn("--resume", options["evaluate"])

@@ -60,7 +60,7 @@ static void an_account(void **state)
                                            "cost 12.34 so far, about 99.90 for the whole run\n"));
     buf_fini(&out);
     out = (struct buf){0};
-    status_put_both(&s, &out);
+    status_put_both(&s, 0, &out);
     all = json_loads(buf_cstr(&out), 0, NULL);
     o = json_object_get(all, "status");
     assert_float_equal(json_real_value(json_object_get(o, "goodput")), 0.75, 1e-9);
@@ -70,7 +70,7 @@ static void an_account(void **state)
     json_decref(all);
     buf_fini(&out);
     out = (struct buf){0};
-    status_put_both(&status, &out);
+    status_put_both(&status, 0, &out);
     assert_non_null(strstr(buf_cstr(&out), "\"goodput\":null,\"badput\":null,\"cost\":null"));
     assert_null(strstr(buf_cstr(&out), "cost 0"));
     buf_fini(&out);
@@ -163,7 +163,7 @@ static void a_spare_has_no_rank(void **state)
     spare.spare = 2;
     s.rank = &spare;
     s.n = 1;
-    status_put_both(&s, &out);
+    status_put_both(&s, 0, &out);
     o = json_loadb((char *)out.data, out.len, 0, NULL);
     assert_non_null(strstr(json_string_value(json_object_get(o, "text")), "\nspare2  node0"));
     r = json_array_get(json_object_get(json_object_get(o, "status"), "ranks"), 0);
@@ -186,7 +186,7 @@ static void the_standby_is_named(void **state)
     assert_non_null(strstr(buf_cstr(&out), "\nstandby at 10.0.0.9:7001, which has no vote yet\n"));
     s.standby_votes = 1;
     buf_clear(&out);
-    status_put_both(&s, &out);
+    status_put_both(&s, 0, &out);
     o = json_loadb((char *)out.data, out.len, 0, NULL);
     assert_non_null(
         strstr(json_string_value(json_object_get(o, "text")), "\nstandby at 10.0.0.9:7001\n"));
@@ -214,7 +214,7 @@ static void a_wait_for_data_is_told(void **state)
     status_put_brief(&s, 1, &out);
     assert_non_null(strstr(buf_cstr(&out), text));
     buf_clear(&out);
-    status_put_both(&s, &out);
+    status_put_both(&s, 0, &out);
     o = json_loadb((char *)out.data, out.len, 0, NULL);
     assert_true(json_real_value(json_object_get(json_object_get(o, "status"), "data_wait_share")) ==
                 0.5);
@@ -228,7 +228,7 @@ static void an_object_for_programs(void **state)
     json_t *o, *s, *r;
 
     (void)state;
-    status_put_both(&status, &out);
+    status_put_both(&status, 0, &out);
     assert_int_equal(out.data[out.len - 1], '\n');
     o = json_loadb((char *)out.data, out.len, 0, NULL);
     assert_non_null(o);
@@ -288,6 +288,9 @@ static void a_log_of_many_is_brief(void **state)
     assert_non_null(strstr(buf_cstr(&brief), "\n 700  node0"));
     assert_non_null(strstr(buf_cstr(&brief), "\n 999  node0"));
     assert_non_null(strstr(buf_cstr(&brief), "\nand 995 more: dpdriver --status shows all\n"));
+    status_put_both(&s, 5, &line); /* for --watch */
+    assert_non_null(strstr(buf_cstr(&line), "\\nand 995 more: "));
+    buf_clear(&line);
 
     buf_clear(&brief);
     status_put_brief(&status, 3, &brief); /* a few ranks get the whole table */
