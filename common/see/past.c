@@ -14,6 +14,7 @@
 #include "base/util.h"
 #include "ckpt/owner.h"
 #include "job/job.h"
+#include "report/incidents.h"
 #include "report/led.h"
 #include "report/lines.h"
 
@@ -314,12 +315,28 @@ static const char *past_stage(const struct past *p, const char *run_dir)
     return "running when last heard";
 }
 
+static int past_count_incidents(const char *run_dir)
+{
+    struct buf list = {0};
+    struct err ignored;
+    json_t *rows = NULL;
+    int n;
+
+    if (incidents_list(run_dir, &list, &ignored) == 0)
+        rows = json_loadb((const char *)list.data, list.len, 0, NULL);
+    n = (int)json_array_size(rows);
+    json_decref(rows);
+    buf_fini(&list);
+    return n;
+}
+
 static void past_settle(struct past *p, const char *run_dir, double now_s)
 {
     struct status *s = &p->status;
     const double age = fmax(0, now_s - p->newest_s);
 
     s->stage = past_stage(p, run_dir);
+    s->n_incidents = past_count_incidents(run_dir);
     s->stage_s = age;
     s->step = s->latest.step;
     s->epoch = s->latest.epoch;

@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/text.h"
 #include "base/util.h"
+#include "report/incidents.h"
 #include "report/json_text.h"
 #include "report/status.h"
 #include "see/curves.h"
@@ -157,6 +158,45 @@ static int report_put_curves(const struct report_run *run, struct buf *out, stru
     return 0;
 }
 
+/* Append the incident if it is JSON and there is room.  The page names those that are not here. */
+static void report_put_incident(const struct report_run *run, const char *name, size_t *room,
+                                struct buf *out)
+{
+    struct buf text = {0};
+    struct err ignored;
+    json_t *o;
+
+    if (incidents_read(run->dir, name, &text, &ignored) == 0 && text.len <= *room) {
+        char *id = xasprintf("incidents-%s", name);
+
+        o = json_loadb((const char *)text.data, text.len, 0, NULL);
+        if (o)
+            report_put_block(out, id, (const char *)text.data, text.len);
+        *room -= o ? text.len : 0;
+        json_decref(o);
+        free(id);
+    }
+    buf_fini(&text);
+}
+
+/* The list, and the files from the newest one on. */
+static int report_put_incidents(const struct report_run *run, struct buf *out, struct err *err)
+{
+    struct buf list = {0};
+    size_t room = REPORT_INCIDENT_BYTES;
+    int rc = incidents_list(run->dir, &list, err);
+    json_t *rows = rc == 0 ? json_loadb((const char *)list.data, list.len, 0, NULL) : NULL;
+
+    if (rc == 0)
+        report_put_block(out, "incidents", (const char *)list.data, list.len);
+    for (size_t i = json_array_size(rows); i-- > 0;)
+        report_put_incident(
+            run, json_string_value(json_object_get(json_array_get(rows, i), "name")), &room, out);
+    json_decref(rows);
+    buf_fini(&list);
+    return rc;
+}
+
 /* ---- the page ---- */
 
 static const char policy[] =
@@ -269,6 +309,8 @@ int report_put(const struct report_run *run, double now_s, struct buf *out, stru
         rc = report_put_job(run, &documents, err);
     if (rc == 0)
         rc = report_put_curves(run, &documents, err);
+    if (rc == 0)
+        rc = report_put_incidents(run, &documents, err);
     if (rc == 0)
         report_put_page(out, &documents);
     buf_fini(&documents);

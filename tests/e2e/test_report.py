@@ -181,6 +181,10 @@ class Report(dp.Case):
     def test_shown(self):
         """A browser shows the file as it shows the page, without any complaint."""
         self.run_driver("--local", "--inject", "kill:rank1@step20", n=2)
+        os.makedirs(self.path("runs/demo/incidents"))
+        with open(self.path("runs/demo/incidents/incident-1.json"), "w", encoding="ascii") as file:
+            json.dump({"time": 1, "message": "rank 1 hangs", "step": 7, "ranks": [
+                {"rank": 1, "host": "vm", "behind": True, "collectives": None}]}, file)
         path = self.report("demo")
         window = browser.Browser()
         self.addCleanup(window.close)
@@ -199,6 +203,10 @@ class Report(dp.Case):
         self.assertEqual(events, [e["event"] for e in reversed(self.events())])
         dp.wait_for("curves", lambda: window.run("document.images[0].naturalWidth") > 0)
         self.assertIn("data:", text("job"))
+        self.assertIn("step 7: rank 1 hangs", text("incidents"))
+        window.run("document.querySelector('#incidents details').open = true")
+        dp.wait_for("the incident", lambda: window.run(
+            "document.querySelector('#incidents td') !== null"))
         self.assertEqual(window.ask("/se/log", {"type": "browser"}), [])
 
 

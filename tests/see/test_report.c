@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -166,6 +167,15 @@ static char *make_report(const struct report_run *run)
     return text;
 }
 
+static int count(const char *text, const char *word)
+{
+    int n = 0;
+
+    for (; (text = strstr(text, word)); text++)
+        n++;
+    return n;
+}
+
 /* A document in the report. */
 static json_t *document(const char *page, const char *name)
 {
@@ -215,6 +225,36 @@ static void test_documents(void **state)
     free(page);
 }
 
+/* The list, and the files of the newest ones as far as there is room, unless they are torn. */
+static void test_incidents(void **state)
+{
+    struct report_run run = {.dir = "."};
+    struct buf text = {0};
+    json_t *o;
+    char *page;
+
+    (void)state;
+    write_run(START FORM);
+    assert_int_equal(mkdir("incidents", 0777), 0);
+    write_text("incidents/incident-1.json", "{\"message\":\"old\",\"ranks\":[]}");
+    buf_printf(&text, "{\"message\":\"large\",\"ranks\":[\"%*s\"]}", REPORT_INCIDENT_BYTES - 60,
+               "");
+    write_text("incidents/incident-2.json", buf_cstr(&text));
+    buf_fini(&text);
+    write_text("incidents/incident-3.json", "{\"message\":\"torn\",\"ranks\":[");
+    write_text("incidents/incident-4.json", "{\"message\":\"</script>\",\"ranks\":[]}");
+    page = make_report(&run);
+    o = document(page, "incidents");
+    assert_int_equal(json_array_size(o), 4);
+    json_decref(o);
+    o = document(page, "incidents-incident-4.json");
+    assert_string_equal(json_string_value(json_object_get(o, "message")), "</script>");
+    json_decref(o);
+    assert_int_equal(count(page, "id=\"dptrain-incidents-"), 2);
+    json_decref(document(page, "incidents-incident-1.json"));
+    free(page);
+}
+
 /* The driver's own status counts. */
 static void test_running(void **state)
 {
@@ -231,15 +271,6 @@ static void test_running(void **state)
     free(page);
 }
 
-static int count(const char *text, const char *word)
-{
-    int n = 0;
-
-    for (; (text = strstr(text, word)); text++)
-        n++;
-    return n;
-}
-
 /* The page's files are inside, and nothing is outside. */
 static void test_alone(void **state)
 {
@@ -253,8 +284,8 @@ static void test_alone(void **state)
     assert_int_equal(count(page, "</body>"), 1);
     assert_int_equal(count(page, "<style>"), 1);
     assert_int_equal(count(page, "<script>"), 3);
-    assert_int_equal(count(page, "<script "), 5);
-    assert_int_equal(count(page, "</script>"), 3 + 5);
+    assert_int_equal(count(page, "<script "), 6);
+    assert_int_equal(count(page, "</script>"), 3 + 6);
     assert_int_equal(count(page, "=\"/"), 0);
     assert_int_equal(count(page, "href="), count(page, "href=\"data:"));
     assert_int_equal(count(page, "default-src 'none'"), 1);
@@ -293,9 +324,9 @@ static void test_many_events(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(test_done),     CASE(test_stage),  CASE(test_resumed),
-        CASE(test_versions), CASE(test_no_run), CASE(test_documents),
-        CASE(test_running),  CASE(test_alone),  CASE(test_many_events),
+        CASE(test_done),   CASE(test_stage),       CASE(test_resumed),   CASE(test_versions),
+        CASE(test_no_run), CASE(test_documents),   CASE(test_incidents), CASE(test_running),
+        CASE(test_alone),  CASE(test_many_events),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
