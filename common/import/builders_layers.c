@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "import/equation.h"
 #include "import/lower_impl.h"
 
 /* ---- convolutions and pools ---- */
@@ -349,31 +350,30 @@ static void builders_einsum(struct lower *l, int kind)
     const struct import_arg *text = lower_arg(l, "equation", 0), *of = lower_arg(l, "tensors", 1);
     struct extent dim[SHAPE_MAX_DIMS];
     struct lowered x[2];
-    char plain[64];
-    int n = 0, n_out = 0;
+    char plain[EQUATION_ROOM];
+    int n_out = 0;
     const char *arrow, *comma;
 
     (void)kind;
-    if (!text || !text->text || !of || of->kind != IMPORT_VALUES || of->n != 2 ||
-        strlen(text->text) >= sizeof plain) {
+    if (!text || !text->text || !of || of->kind != IMPORT_VALUES || of->n != 2) {
         lower_fail(l, ERR_UNSUPPORTED, "want an equation of two tensors");
         return;
     }
-    for (const char *c = text->text; *c; c++)
-        if (*c != ' ')
-            plain[n++] = *c;
-    plain[n] = 0;
-    arrow = strstr(plain, "->");
-    if (!arrow || strchr(plain, '.')) {
-        lower_fail(l, ERR_UNSUPPORTED, "equation \"%s\", want letters with ->", text->text);
-        return;
-    }
-    comma = strchr(plain, ',');
     for (int i = 0; i < 2; i++)
         x[i] = lower_plain(l, lower_at(l, of->values[i]));
-    if (!comma || comma > arrow || x[0].n != comma - plain || x[1].n != arrow - comma - 1) {
-        lower_fail(l, ERR_UNSUPPORTED, "equation \"%s\", want the letters of two tensors",
-                   text->text);
+    if (lower_failed(l))
+        return;
+    if (equation_spell(text->text, (int[]){x[0].n, x[1].n}, 2, plain) < 0) {
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "equation \"%.60s\" of %d and %d dimensions, want the letters "
+                   "of two tensors",
+                   text->text, x[0].n, x[1].n);
+        return;
+    }
+    arrow = strstr(plain, "->");
+    comma = strchr(plain, ',');
+    if (!arrow) {
+        lower_fail(l, ERR_UNSUPPORTED, "equation \"%.60s\" has no ->", text->text);
         return;
     }
     for (const char *c = arrow + 2; *c && n_out < SHAPE_MAX_DIMS; c++, n_out++) {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "import/equation.h"
 #include "import/onnx_impl.h"
 
 /* ---- transposed convolutions ---- */
@@ -195,18 +196,6 @@ static void products_letters(struct onnx *o, const char *of, int x, int64_t *ext
         onnx_fail(o, ERR_CONFIG, "its equation has %d letters for %d dimensions", n, v.n_dims);
 }
 
-/* The letters that occur once, in order, which are the output of an equation without one. */
-static void products_once(const char *operands, char *to)
-{
-    for (char c = 'a'; c <= 'z'; c++) {
-        const char *at = strchr(operands, c);
-
-        if (at && !strchr(at + 1, c))
-            *to++ = c;
-    }
-    *to = 0;
-}
-
 /* One operand: sums over what the output lacks, and another order. */
 static int products_one(struct onnx *o, const char *from, const char *to, int x)
 {
@@ -229,32 +218,29 @@ static int products_one(struct onnx *o, const char *from, const char *to, int x)
 
 static void products_einsum(struct onnx *o, const struct onnx_op *op)
 {
-    const char *given = onnx_text(o, "equation", ""), *arrow;
-    char text[64], to[32] = "";
+    const char *given = onnx_text(o, "equation", "");
+    char text[EQUATION_ROOM], *arrow, *to;
     const int n = (int)o->node->n_input;
     int64_t extent[26] = {0}, dim[IMPORT_MAX_DIMS];
-    int k = 0, n_out = 0;
+    int ranks[2] = {0}, n_out = 0;
 
-    for (const char *c = given; *c && k < (int)sizeof text - 1; c++)
-        if (*c != ' ')
-            text[k++] = *c;
-    text[k] = 0;
-    arrow = strstr(text, "->");
-    if (strlen(given) >= sizeof to || n > 2 || (strchr(text, ',') != NULL) != (n == 2)) {
-        onnx_fail(o, ERR_UNSUPPORTED, "its equation is \"%.60s\", want one or two operands", given);
-        return;
-    }
-    if (arrow) {
-        snprintf(to, sizeof to, "%s", arrow + 2);
-        text[arrow - text] = 0;
-    } else {
-        products_once(text, to);
-    }
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n && n <= 2; i++) {
         if (onnx_in(o, i) == IMPORT_NO_VALUE) {
             onnx_fail(o, ERR_CORRUPT, "its input %d has no name: export the network again", i);
             return;
         }
+        ranks[i] = onnx_value(o, onnx_in(o, i))->n_dims;
+    }
+    arrow = n > 2 || equation_spell(given, ranks, n, text) < 0 ? NULL : strstr(text, "->");
+    if (!arrow) {
+        onnx_fail(o, ERR_UNSUPPORTED,
+                  "its equation is \"%.60s\", want one or two operands with as many letters as "
+                  "dimensions",
+                  given);
+        return;
+    }
+    *arrow = 0;
+    to = arrow + 2;
     for (int i = 0; i < n; i++)
         products_letters(o, i ? strchr(text, ',') + 1 : text, onnx_in(o, i), extent);
     for (const char *c = to; *c && !onnx_failed(o); c++)

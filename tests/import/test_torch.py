@@ -58,6 +58,20 @@ class Parts(nn.Module):
         return self.last(self.norm(x.transpose(1, 2))).flatten(1)
 
 
+class Letters(nn.Module):
+    """Products by letters with "...", with and without the result, and logsumexp."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Parameter(torch.randn(6, 4)), nn.Parameter(torch.randn(4, 5))
+
+    def forward(self, x):
+        x = torch.einsum("...ij,jk", x, self.a)
+        y = torch.einsum("n...k,nchk->n...h", x, x)
+        x = torch.einsum("...ij, ...jk -> ...ik", y, x).logsumexp((1, 2))
+        return torch.einsum("n...,...d->nd", x, self.b)
+
+
 class Cut(nn.Module):
     """Values without a gradient: a no_grad block, its views of parameters, and detach."""
 
@@ -278,6 +292,9 @@ class Networks(unittest.TestCase):
 
     def test_parts(self):
         self.compare(Parts(), 6)
+
+    def test_letters(self):
+        self.compare(Letters(), 6, "file")
 
     def test_written(self):
         self.compare(Written(), 6)
