@@ -2,13 +2,15 @@
  *
  * Happy path: the engine finds the saver idle, copies the state into the snapshot, sets `is_busy`
  * and signals.  The thread writes the snapshot, reports, and clears `is_busy`.  The snapshot
- * belongs to the engine while is_busy is 0, and to the thread while it is 1.
+ * belongs to the engine while is_busy is 0, and to the thread while it is 1.  So does the state of
+ * the last checkpoint, which is not copied.
  *
  * Failure modes:
  *   - The disk is full or fails: the report says so, and the next checkpoint is tried afresh.
  *   - The disk hangs: is_busy stays 1, and steps go on.  The end of the epoch waits, and the
  *     driver's deadline ends that wait.
- *   - The formation breaks off while the engine waits: the wait ends, the write goes on. */
+ *   - The formation breaks off while the engine waits: the wait ends, the write goes on.  If it
+ *     writes the state itself, the next formation begins with a wait for it (saver_settle). */
 #include "state/saver.h"
 
 #include <pthread.h>
@@ -26,6 +28,7 @@ struct saver {
     const struct state *state;
     struct snapshot *snapshot;
     int keep;
+    int has_borrowed;        /* of the engine: the newest snapshot is the state itself */
     int has_warned_unlinked; /* of the thread that writes checkpoints */
     pthread_t thread;
     int has_thread;
@@ -171,9 +174,9 @@ static void *main_of_saver(void *arg)
     return NULL;
 }
 
-int saver_open(struct saver *v, const struct state *s, int keep, struct err *err)
+int saver_open(struct saver *v, const struct state *s, int keep, int has_room, struct err *err)
 {
-    int rc = snapshot_new(s, &v->snapshot, err);
+    int rc = snapshot_new(s, has_room, &v->snapshot, err);
 
     ASSERT(!v->has_thread && keep >= 1);
     if (rc < 0)
@@ -214,6 +217,11 @@ static int saver_wait_idle(struct saver *v, struct err *err)
     return rc;
 }
 
+int saver_settle(struct saver *v, struct err *err)
+{
+    return v->has_borrowed ? saver_wait_idle(v, err) : 0;
+}
+
 int saver_wants(struct saver *v, int *wants, struct err *err)
 {
     const int rc = saver_wait_idle(v, err);
@@ -237,25 +245,34 @@ static void set_busy(struct saver *v, double exposed_s, int is_awaited, int is_h
     pthread_mutex_unlock(&v->lock);
 }
 
-/* Copy the state and have it written.  Nothing is under way.  since_ns: the time at which training
- * stopped for this checkpoint. */
-static int saver_start(struct saver *v, int n_ranks, int64_t since_ns, int is_awaited,
-                       struct err *err)
+/* How a checkpoint begins. */
+struct start {
+    int n_ranks;
+    int is_last;    /* the state need not be copied */
+    int is_awaited; /* as in struct saver */
+};
+
+/* Have the state, or a copy of it, written.  Nothing is under way.  since_ns: the time at which
+ * training stopped for this checkpoint. */
+static int saver_start(struct saver *v, const struct start *how, int64_t since_ns, struct err *err)
 {
     int rc;
 
     ASSERT(!saver_under_way(v, NULL, NULL)); /* the snapshot is the engine's */
     v->start_ns = clock_mono_ns();
-    rc = snapshot_take(v->snapshot, v->state, n_ranks, err);
+    v->has_borrowed = how->is_last;
+    rc = how->is_last ? snapshot_borrow(v->snapshot, v->state, how->n_ranks, err)
+                      : snapshot_take(v->snapshot, v->state, how->n_ranks, err);
     if (rc < 0)
         return err_wrap(err, "checkpoint of step %lld", (long long)v->state->at.step);
-    set_busy(v, clock_since_s(since_ns), is_awaited, 0);
+    set_busy(v, clock_since_s(since_ns), how->is_awaited, 0);
     return 0;
 }
 
 void saver_hold(struct saver *v, int is_awaited)
 {
     v->start_ns = clock_mono_ns();
+    v->has_borrowed = 0;
     set_busy(v, 0, is_awaited, 1);
 }
 
@@ -271,14 +288,24 @@ void saver_deliver(struct saver *v, char *path, char *error, double exposed_s)
     pthread_mutex_unlock(&v->lock);
 }
 
-int saver_begin(struct saver *v, int n_ranks, struct err *err)
+static int saver_begin_as(struct saver *v, const struct start *how, struct err *err)
 {
     int64_t since_ns = clock_mono_ns();
     int rc = is_saved(v) ? 0 : saver_wait_idle(v, err);
 
     if (rc == 0 && !is_saved(v))
-        rc = saver_start(v, n_ranks, since_ns, 0, err);
+        rc = saver_start(v, how, since_ns, err);
     return rc;
+}
+
+int saver_begin(struct saver *v, int n_ranks, struct err *err)
+{
+    return saver_begin_as(v, &(struct start){.n_ranks = n_ranks}, err);
+}
+
+int saver_begin_last(struct saver *v, int n_ranks, struct err *err)
+{
+    return saver_begin_as(v, &(struct start){.n_ranks = n_ranks, .is_last = 1}, err);
 }
 
 /* The wait for the outcome was broken off, so it goes to the hook: from here if it is known
@@ -333,7 +360,7 @@ int saver_save(struct saver *v, int n_ranks, struct report *r, struct err *err)
 
     if (rc < 0 || is_saved(v))
         return rc;
-    rc = saver_start(v, n_ranks, since_ns, 1, err);
+    rc = saver_start(v, &(struct start){n_ranks, .is_last = 1, .is_awaited = 1}, since_ns, err);
     return rc < 0 ? rc : saver_await(v, since_ns, r, err);
 }
 

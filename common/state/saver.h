@@ -8,6 +8,10 @@
  * before is written.  A step that is being written, or that was written last, is not written again.
  * A step whose checkpoint failed is written again.
  *
+ * The last checkpoint of a job (saver_save, saver_begin_last) is written from the state itself,
+ * where that lies in host memory, so such a checkpoint takes no memory.  Before the state changes
+ * again, or is freed, the engine calls saver_settle or saver_finish.
+ *
  * The outcome of a checkpoint (REPORT_CHECKPOINT, is_unasked) goes to the hook `report` from the
  * saver's thread, before a newer checkpoint begins and before a wait for this one ends.  Only
  * saver_save returns the outcome of its own checkpoint in its report instead.
@@ -33,9 +37,9 @@ struct saver_hooks {
 struct saver *saver_new(const char *run_dir, const struct saver_hooks *hooks); /* copies both */
 void saver_free(struct saver *v);                                              /* NULL is fine */
 
-/* Memory for a copy of `s` (state/snapshot.h), which outlives the saver.  Keeps `keep` generations.
- */
-int saver_open(struct saver *v, const struct state *s, int keep, struct err *err);
+/* For checkpoints of `s`, which outlives the saver.  Keeps `keep` generations.  has_room: 1: take
+ * the memory for a copy of s now (state/snapshot.h), because saver_begin will need it. */
+int saver_open(struct saver *v, const struct state *s, int keep, int has_room, struct err *err);
 
 /* Wait until nothing is under way.  *wants: 1 if the state's step is not on disk yet, so that
  * saver_begin and saver_save would write it.  Fails as saver_begin does. */
@@ -44,9 +48,12 @@ int saver_wants(struct saver *v, int *wants, struct err *err);
 /* Copy the state, once nothing is under way, and have it written.  Fails when it cannot be copied,
  * and with ERR_CANCELED if the hook says so during a wait. */
 int saver_begin(struct saver *v, int n_ranks, struct err *err);
+/* The same of a state that stays as it is until saver_settle or saver_finish has returned. */
+int saver_begin_last(struct saver *v, int n_ranks, struct err *err);
 
 /* The same, and wait until the checkpoint is on disk.  Fills r->checkpoint's path, or its error.
- * If both are NULL, the saver's thread had reported that step before. */
+ * If both are NULL, the saver's thread had reported that step before.  A canceled wait leaves the
+ * checkpoint under way: saver_settle. */
 int saver_save(struct saver *v, int n_ranks, struct report *r, struct err *err);
 
 /* A checkpoint of the state's step that all ranks write together (state/joint.h) is under way from
@@ -61,6 +68,10 @@ void saver_disown(struct saver *v);
 /* Warn the user, at the first time, that a checkpoint has no link.  For the thread that has written
  * the checkpoint, before it delivers it. */
 void saver_warn_unlinked(struct saver *v, int64_t step, const char *why);
+
+/* Wait until no checkpoint is written from the state itself, which may change then.  Fails with
+ * ERR_CANCELED if the hook says so. */
+int saver_settle(struct saver *v, struct err *err);
 
 /* Wait, whatever the hook says, until nothing is under way. */
 void saver_finish(struct saver *v);

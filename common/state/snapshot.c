@@ -14,7 +14,7 @@
 
 /* ---- writing ---- */
 
-/* The files' tensors point into `bytes`, so that taking a snapshot only fills it. */
+/* The files' tensors point into `bytes`, or into the state's own memory. */
 struct snapshot {
     const struct state *state;
     char *bytes; /* the saved slots, one after another; or NULL */
@@ -38,7 +38,13 @@ static size_t snapshot_place_of(const struct state *s, int slot)
     return at;
 }
 
-static void point_tensors(struct snapshot *p)
+/* Where the files find a slot. */
+static const char *snapshot_slot_at(const struct snapshot *p, int slot, int is_borrowed)
+{
+    return is_borrowed ? p->state->slot[slot].data : p->bytes + snapshot_place_of(p->state, slot);
+}
+
+static void point_tensors(struct snapshot *p, int is_borrowed)
 {
     struct contents *c = &p->contents;
 
@@ -46,11 +52,10 @@ static void point_tensors(struct snapshot *p)
         for (int i = 0; i < c->n[f]; i++) {
             const struct contents_source *from = &c->source[f][i];
 
-            c->tensor[f][i].data =
-                from->slot == CONTENTS_KEPT ? from->kept
-                : from->slot == CONTENTS_COUNT
-                    ? (const void *)&c->files.state.n_updates
-                    : p->bytes + snapshot_place_of(p->state, from->slot) + from->at;
+            c->tensor[f][i].data = from->slot == CONTENTS_KEPT ? from->kept
+                                   : from->slot == CONTENTS_COUNT
+                                       ? (const void *)&c->files.state.n_updates
+                                       : snapshot_slot_at(p, from->slot, is_borrowed) + from->at;
         }
 }
 
@@ -65,17 +70,16 @@ static int snapshot_make_room(struct snapshot *p, struct err *err)
     if (try_alloc((void **)&p->bytes, n_bytes, "a copy of the training state", err) < 0)
         return err_wrap(err, "checkpoints");
     memset(p->bytes, 0, n_bytes);
-    point_tensors(p);
     return 0;
 }
 
-int snapshot_new(const struct state *s, struct snapshot **out, struct err *err)
+int snapshot_new(const struct state *s, int has_room, struct snapshot **out, struct err *err)
 {
     struct snapshot *p = xcalloc(1, sizeof *p);
 
     p->state = s;
     contents_init(&p->contents, s);
-    if (!s->shards && snapshot_make_room(p, err) < 0) {
+    if (has_room && !s->shards && snapshot_make_room(p, err) < 0) {
         snapshot_free(p);
         return err->code;
     }
@@ -104,7 +108,18 @@ int snapshot_take(struct snapshot *p, const struct state *s, int n_ranks, struct
             rc = backend_copy_out(s->backend, p->bytes + at, s->slot[k].data, s->slot[k].n_bytes,
                                   err);
     ASSERT(rc < 0 || at == snapshot_place_of(s, s->n_slots));
+    point_tensors(p, 0);
     return rc == 0 ? contents_set_state(&p->contents, s, n_ranks, err) : rc;
+}
+
+int snapshot_borrow(struct snapshot *p, const struct state *s, int n_ranks, struct err *err)
+{
+    if (backend_queues(s->backend)) /* its memory is a device's */
+        return snapshot_take(p, s, n_ranks, err);
+    ASSERT(p->state == s);
+    ASSERT(!s->shards || s->shards->now.size == 1); /* this rank holds all of it */
+    point_tensors(p, 1);
+    return contents_set_state(&p->contents, s, n_ranks, err);
 }
 
 int snapshot_save(const struct snapshot *p, const char *run_dir, int keep, char **path,
@@ -112,7 +127,7 @@ int snapshot_save(const struct snapshot *p, const char *run_dir, int keep, char 
 {
     const int rc = ckpt_check_run_dir(run_dir, err);
 
-    ASSERT(p->bytes && p->contents.files.state.n_ranks > 0); /* one was taken */
+    ASSERT(p->contents.files.state.n_ranks > 0); /* one was taken */
     return rc < 0 ? rc : ckpt_save(run_dir, &p->contents.files, keep, path, err);
 }
 

@@ -14,6 +14,13 @@ int trainer_is_divided(const struct trainer *t)
     return t->state->shards && t->state->shards->now.size > 1;
 }
 
+/* 1: the job asks for checkpoints besides the last one. */
+static int saves_while_training(const struct job *j)
+{
+    return j->checkpoint.every_epochs > 0 || j->checkpoint.every_steps > 0 ||
+           j->train.best.goal != GOAL_NONE;
+}
+
 int trainer_open_savers(struct trainer *t, struct err *err)
 {
     const int keep = (int)t->job->checkpoint.keep;
@@ -24,7 +31,7 @@ int trainer_open_savers(struct trainer *t, struct err *err)
                                     .window_bytes = t->o.window_bytes,
                                     .moment_ms = t->o.moment_ms,
                                     .is_apart = t->o.window_bytes > 0 && t->rank > 0};
-    int rc = t->saver ? saver_open(t->saver, t->state, keep, err) : 0;
+    int rc = t->saver ? saver_open(t->saver, t->state, keep, saves_while_training(t->job), err) : 0;
 
     return rc == 0 && t->state->shards ? joint_open(t->joint, &o, err) : rc;
 }
@@ -193,7 +200,7 @@ void trainer_finish(struct trainer *t, int saves)
                 "the optimizer's state is divided among the ranks (strategy.zero), "
                 "which are not connected any more");
         report_unsaved(t, &err);
-    } else if (saver_begin(t->saver, t->n_ranks, &err) < 0)
+    } else if (saver_begin_last(t->saver, t->n_ranks, &err) < 0)
         report_unsaved(t, &err);
     saver_finish(t->saver);
 }

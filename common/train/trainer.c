@@ -43,6 +43,8 @@ void trainer_leave(struct trainer *t)
 void trainer_close(struct trainer *t)
 {
     trainer_leave(t);
+    if (t->saver)
+        saver_finish(t->saver); /* the last checkpoint is written from the state itself */
     rows_file_free(t->predictions);
     t->predictions = NULL;
     feed_free(t->valid_feed);
@@ -133,6 +135,8 @@ int trainer_prepare(struct trainer *t, int rank, int n_ranks, int n_local, int n
     t->has_stepped = 0;
     t->n_threads = trainer_n_threads(t, n_local, n_container);
     t->n_processors = trainer_n_processors();
+    if (t->saver && saver_settle(t->saver, err) < 0)
+        return err->code;
     if (t->n_threads != n_threads)
         trainer_say_quota(t, n_local);
     backend_set_threads(t->backend, t->n_threads);

@@ -224,6 +224,35 @@ static void test_memory_is_there_before(void **state)
     assert_true(rss_mib() - mib < 8);
 }
 
+/* The last checkpoint is written from the state itself: it takes no memory, and none is taken for
+ * copies if the job asks for no other checkpoint. */
+static void test_last_takes_no_memory(void **state)
+{
+    struct report *r = report_new(REPORT_CHECKPOINT, 0);
+    struct desk *k = *state;
+    struct err err;
+    double mib;
+
+    trainer_free(k->t);
+    k->job = WIDE "checkpoint: {every_epochs: 0}\n";
+    assert_int_equal(open_trainer(k, &err), 0);
+    mib = rss_mib();
+    move_to(k, 7);
+    assert_int_equal(saver_save(k->t->saver, 1, r, &err), 0);
+    assert_non_null(r->checkpoint.path);
+    move_to(k, 8);
+    assert_int_equal(saver_begin_last(k->t->saver, 1, &err), 0);
+    saver_finish(k->t->saver);
+    assert_int_equal(k->n_ok, 1);
+    assert_true(rss_mib() - mib < 8);
+    move_to(k, 9); /* one inside an epoch is asked for by a signal, such as a drain's */
+    assert_int_equal(saver_begin(k->t->saver, 1, &err), 0);
+    saver_finish(k->t->saver);
+    assert_true(rss_mib() - mib > 20);
+    assert_int_equal(on_disk(k), 9);
+    report_free(r);
+}
+
 static void test_same_step_once(void **state)
 {
     struct desk *k = *state;
@@ -317,7 +346,7 @@ static void test_second_waits(void **state)
 }
 
 /* The formation breaks off: the engine leaves its wait, and the checkpoint is finished all the
- * same. */
+ * same.  It is written from the state, so the next formation waits for it before that changes. */
 static void test_canceled_wait(void **state)
 {
     struct desk *k = *state;
@@ -331,7 +360,11 @@ static void test_canceled_wait(void **state)
     pthread_join(c.thread, NULL);
     assert_int_equal(c.rc, ERR_CANCELED);
     assert_int_equal(k->n_ok, 0);
+    assert_int_equal(trainer_prepare(k->t, 0, 1, 1, 1, &c.err), ERR_CANCELED);
+    atomic_store(&k->is_canceled, 0);
     set_disk(0, 0);
+    assert_int_equal(trainer_prepare(k->t, 0, 1, 1, 1, &c.err), 0);
+    assert_false(saver_under_way(k->t->saver, NULL, NULL));
     trainer_finish(k->t, 0);
     assert_int_equal(k->n_ok, 1);
     assert_int_equal(on_disk(k), 5);
@@ -393,9 +426,9 @@ static void test_memory(void **state)
     uint64_t before;
 
     alloc_fail_at(1);
-    assert_int_equal(snapshot_new(k->t->state, &p, &err), ERR_NOMEM);
+    assert_int_equal(snapshot_new(k->t->state, 1, &p, &err), ERR_NOMEM);
     assert_non_null(strstr(err.msg, "checkpoints: out of memory"));
-    assert_int_equal(snapshot_new(k->t->state, &p, &err), 0);
+    assert_int_equal(snapshot_new(k->t->state, 1, &p, &err), 0);
     before = alloc_count();
     for (int i = 0; i < 3; i++)
         assert_int_equal(snapshot_take(p, k->t->state, 1, &err), 0);
@@ -577,6 +610,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_copy),
         CASE(test_memory_is_there_before),
+        CASE(test_last_takes_no_memory),
         CASE(test_same_step_once),
         CASE(test_going_back),
         CASE(test_second_waits),
