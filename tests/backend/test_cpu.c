@@ -6,12 +6,14 @@
 
 #include <math.h>
 
+#include "backend/cpu/convert.h"
 #include "backend/cpu/plain.h"
 #include "base/alloc.h"
 #include "base/rng.h"
 #include "base/util.h"
 #include "op/control.h"
 #include "op/update.h"
+#include "tensor/half.h"
 
 struct fixture {
     struct backend *b;
@@ -371,11 +373,35 @@ static void test_fewer_threads_than_made_for(void **state)
     k->ops->free(k);
 }
 
+/* Rounding gives the bits of tensor/half.h: of ties, infinities and NaNs, in vectors and in what is
+ * left behind them. */
+static void test_rounding(void **state)
+{
+    static const uint32_t special[] = {0x3f808000, 0x3f818000, 0x3f808001, 0x7f7fffff, 0x7f800000,
+                                       0xff800000, 0x7f800001, 0xffffffff, 0x00000001, 0x80000000};
+    uint32_t bits[67];
+    float x[ARRAY_LEN(bits)];
+    uint16_t y[ARRAY_LEN(bits) + 1];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(bits); i++)
+        bits[i] = i % 3 ? special[i % ARRAY_LEN(special)] : (uint32_t)i * 0x9e3779b9;
+    memcpy(x, bits, sizeof x);
+    for (size_t n = 0; n <= ARRAY_LEN(x); n++) {
+        y[n] = 0x1234;
+        convert_from_f32(y, x, DTYPE_BF16, (int64_t)n);
+        for (size_t i = 0; i < n; i++)
+            assert_int_equal(y[i], bf16_from_float(x[i]));
+        assert_int_equal(y[n], 0x1234);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_memory, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_fusions, set_up, tear_down),
+        cmocka_unit_test(test_rounding),
         cmocka_unit_test_setup_teardown(test_what_onednn_refuses, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_grad_check_bits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_grad_check_bits, set_up_three, tear_down),
