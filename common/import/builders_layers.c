@@ -139,48 +139,101 @@ static void builders_adaptive_pool(struct lower *l, int kind)
 
 /* ---- linear layers ---- */
 
+/* Rows in another order: a permute of dimensions before that of the features. */
+struct turned_rows {
+    int value;                 /* before the permute; NO_VALUE: there is none */
+    int n;                     /* dimensions that the permute moves: the first ones */
+    int order[SHAPE_MAX_DIMS]; /* of these n, and of one more */
+    int64_t rows;              /* in each element of these n */
+};
+
+/* How x, whose last dimension has `width` features, was made. */
+static struct turned_rows builders_turned_rows(const struct lower *l, int x, int64_t width)
+{
+    const struct graph *g = l->m->g;
+    struct turned_rows r = {.value = NO_VALUE};
+    int64_t inner = 1;
+    const struct node *n = NULL;
+
+    for (int v = x; g->value[v].producer >= 0 && !g->value[v].is_detached; v = n->in[0]) {
+        n = &g->node[g->value[v].producer];
+        if (n->op != OP_reshape)
+            break;
+    }
+    if (!n || n->op != OP_permute || g->value[n->out[PERMUTE_Y]].is_detached)
+        return r;
+    r.n = g->value[n->in[PERMUTE_X]].shape.n;
+    while (r.n > 0 && n->attr.permute.order[r.n - 1] == r.n - 1)
+        inner *= g->value[n->in[PERMUTE_X]].shape.dim[--r.n];
+    memcpy(r.order, n->attr.permute.order, (size_t)r.n * sizeof *r.order);
+    r.order[r.n] = r.n;
+    if (inner > 0 && inner % width == 0)
+        r.value = n->in[PERMUTE_X];
+    r.rows = inner / width;
+    return r;
+}
+
+/* The rows of a layer's output in the order of those before r.value was permuted, as `shape`. */
+static int builders_turn_rows(struct lower *l, const struct turned_rows *r, int rows,
+                              struct shape shape)
+{
+    struct shape s;
+
+    if (r->value == NO_VALUE || lower_failed(l))
+        return compose_reshape(&l->c, rows, shape);
+    s = l->m->g->value[r->value].shape;
+    s.n = r->n + 1;
+    s.dim[r->n] = r->rows * shape.dim[shape.n - 1];
+    rows = compose_permute(&l->c, compose_reshape(&l->c, rows, s), r->order);
+    return compose_reshape(&l->c, rows, shape);
+}
+
+/* x w^T + b, for rows of features; b may be NO_VALUE. */
+static int builders_rows_of(struct lower *l, int x, int w, int b, int transposed)
+{
+    const union node_attr attr = {.linear.transposed = transposed};
+    int out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NO_OUT, NODE_NO_OUT};
+
+    if (lower_failed(l))
+        return NO_VALUE;
+    l->c.rc = graph_node(l->m->g, OP_linear, &attr, (int[]){x, w}, 2, out, l->c.name, l->c.err);
+    if (lower_failed(l) || b == NO_VALUE)
+        return out[0];
+    x = out[0];
+    out[0] = NODE_NEW_OUT;
+    l->c.rc = graph_node(l->m->g, OP_bias, NULL, (int[]){x, b}, 2, out, l->c.name, l->c.err);
+    return out[0];
+}
+
 /* y = x w^T + b over the last dimension; transposed: w is [in,out]. */
 static struct lowered builders_linear_of(struct lower *l, struct lowered x, struct lowered w,
                                          struct lowered b, int transposed)
 {
-    int out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NO_OUT, NODE_NO_OUT}, in[2];
-    const union node_attr attr = {.linear.transposed = transposed};
+    struct turned_rows turned;
     struct shape s;
     int64_t width;
+    int rows;
 
     lower_refuse_batch(l, &x, 1u << (x.n - 1), "sums over");
     lower_refuse_batch(l, &w, ~0u, "has weights with");
     x = lower_last(l, x, x.n - 1);
     w = lower_plain(l, w);
+    if (b.kind != LOWERED_NONE)
+        b = lower_plain(l, b);
     if (lower_failed(l))
         return x;
     s = l->m->g->value[x.value].shape;
     width = s.dim[s.n - 1];
-    if (s.n != 2) {
-        int64_t rows = 1;
-
-        for (int d = 0; d < s.n - 1; d++)
-            rows *= s.dim[d];
-        x.value = compose_reshape(&l->c, x.value, SHAPE(rows, width));
-    }
+    turned = builders_turned_rows(l, x.value, width);
+    rows = compose_reshape(&l->c, turned.value == NO_VALUE ? x.value : turned.value,
+                           SHAPE(shape_elements(&s) / max_i64(width, 1), width));
+    rows =
+        builders_rows_of(l, rows, w.value, b.kind == LOWERED_NONE ? NO_VALUE : b.value, transposed);
     if (lower_failed(l))
         return x;
-    in[0] = x.value;
-    in[1] = w.value;
-    l->c.rc = graph_node(l->m->g, OP_linear, &attr, in, 2, out, l->c.name, l->c.err);
-    if (!lower_failed(l) && b.kind != LOWERED_NONE) {
-        b = lower_plain(l, b);
-        in[0] = out[0];
-        in[1] = b.value;
-        out[0] = NODE_NEW_OUT;
-        if (!lower_failed(l))
-            l->c.rc = graph_node(l->m->g, OP_bias, NULL, in, 2, out, l->c.name, l->c.err);
-    }
-    if (lower_failed(l))
-        return x;
-    s.dim[s.n - 1] = l->m->g->value[out[0]].shape.dim[1];
+    s.dim[s.n - 1] = l->m->g->value[rows].shape.dim[1];
     x.dim[x.n - 1] = extent_of(s.dim[s.n - 1]);
-    return lower_with(x, compose_reshape(&l->c, out[0], s));
+    return lower_unturned(l, lower_with(x, builders_turn_rows(l, &turned, rows, s)));
 }
 
 static void builders_linear(struct lower *l, int kind)

@@ -39,23 +39,28 @@ static const struct node *layout_producer(const struct lower *l, int value)
     return k < 0 ? NULL : &l->m->g->node[k];
 }
 
+struct lowered lower_unturned(const struct lower *l, struct lowered x)
+{
+    const struct node *made =
+        lower_failed(l) || l->m->g->value[x.value].is_detached ? NULL : layout_producer(l, x.value);
+
+    if (!made || made->op != OP_permute)
+        return x;
+    x.value = made->in[PERMUTE_X];
+    for (int d = 0; d < x.n; d++)
+        x.at[d] = made->attr.permute.order[x.at[d]];
+    return x;
+}
+
 struct lowered lower_plain_value(const struct lower *l, int value, int n, const struct extent *dim)
 {
     struct lowered y = {.kind = LOWERED_VALUE, .value = value, .n = n};
-    const struct node *made;
 
     for (int d = 0; d < n; d++) {
         y.dim[d] = dim[d];
         y.at[d] = d;
     }
-    if (lower_failed(l))
-        return y;
-    made = layout_producer(l, value);
-    if (made && made->op == OP_permute) {
-        y.value = made->in[PERMUTE_X];
-        memcpy(y.at, made->attr.permute.order, sizeof y.at);
-    }
-    return y;
+    return lower_unturned(l, y);
 }
 
 struct lowered lower_image_value(const struct lower *l, int value, struct extent n)

@@ -195,6 +195,8 @@ void lower_detach(struct lower *l); /* the node is a detach */
 void lower_set(struct lower *l, int i, struct lowered v); /* output i of the node */
 /* x with `value` in place of its graph value, which has the same layout. */
 struct lowered lower_with(struct lowered x, int value);
+/* x, in the layout before the permute if one made it. */
+struct lowered lower_unturned(const struct lower *l, struct lowered x);
 /* A graph value whose dimensions stand in PyTorch's order; permutes are looked through. */
 struct lowered lower_plain_value(const struct lower *l, int value, int n, const struct extent *dim);
 /* Images [N,H,W,C]; n is the extent of N. */

@@ -130,7 +130,7 @@ static struct lowered reshape_in_place(struct lower *l, const struct lowered *x,
     }
     y.n = s.n;
     y.value = compose_reshape(&l->c, x->value, s);
-    return y;
+    return lower_unturned(l, y);
 }
 
 /* The groups of an image [N,C,H,W] -> [N,C*H*W], or NULL: the operator flatten does it. */

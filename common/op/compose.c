@@ -155,15 +155,6 @@ int compose_reduce(struct compose *c, enum reduction kind, int x, unsigned axes,
     return compose_append(c, OP_reduce, &attr, &x, 1);
 }
 
-int compose_reshape(struct compose *c, int x, struct shape shape)
-{
-    const union node_attr attr = {.reshape.shape = shape};
-
-    if (c->rc < 0 || shape_equal(compose_shape_of(c, x), &shape))
-        return c->rc < 0 ? NO_VALUE : x;
-    return compose_append(c, OP_reshape, &attr, &x, 1);
-}
-
 int compose_expand(struct compose *c, int x, struct shape shape)
 {
     const union node_attr attr = {.reshape.shape = shape};
@@ -171,29 +162,6 @@ int compose_expand(struct compose *c, int x, struct shape shape)
     if (c->rc < 0 || shape_equal(compose_shape_of(c, x), &shape))
         return c->rc < 0 ? NO_VALUE : x;
     return compose_append(c, OP_expand, &attr, &x, 1);
-}
-
-int compose_permute(struct compose *c, int x, const int *order)
-{
-    union node_attr attr = {0};
-
-    if (c->rc < 0)
-        return NO_VALUE;
-    memcpy(attr.permute.order, order, (size_t)compose_shape_of(c, x)->n * sizeof *order);
-    return compose_append(c, OP_permute, &attr, &x, 1);
-}
-
-int compose_transpose(struct compose *c, int x, int d0, int d1)
-{
-    int order[SHAPE_MAX_DIMS];
-
-    if (c->rc < 0)
-        return NO_VALUE;
-    d0 = compose_dimension(c, x, d0);
-    d1 = compose_dimension(c, x, d1);
-    for (int d = 0; d < compose_shape_of(c, x)->n; d++)
-        order[d] = d == d0 ? d1 : d == d1 ? d0 : d;
-    return d0 == d1 ? x : compose_permute(c, x, order);
 }
 
 int compose_slice(struct compose *c, int x, int dim, int64_t start, int64_t stop, int64_t step)

@@ -46,6 +46,21 @@ static int attend_before(const struct compose *c, int v, enum op op)
     return k >= 0 && c->g->node[k].op == (int)op ? c->g->node[k].in[0] : NO_VALUE;
 }
 
+/* 1: the slice is the part of a matrix [..,3*width], or of [..,3,width], which lies alike. */
+static int attend_is_part(const union node_attr *a, const struct shape *whole, int part,
+                          int64_t width)
+{
+    const int last = whole->n - 1;
+    const int64_t unit = a->slice.dim == last ? width : 1;
+
+    if (a->slice.dim == last
+            ? whole->dim[last] != 3 * width
+            : a->slice.dim != last - 1 || whole->dim[last - 1] != 3 || whole->dim[last] != width)
+        return 0;
+    return a->slice.step == 1 && a->slice.start == part * unit &&
+           a->slice.stop == (part + 1) * unit;
+}
+
 /* v [N,H,T,D] is a permuted view of the columns [part * H*D, (part + 1) * H*D) of a matrix with
  * 3*H*D columns: that matrix; else NO_VALUE. */
 static int attend_matrix_of(const struct compose *c, int v, int part)
@@ -63,8 +78,7 @@ static int attend_matrix_of(const struct compose *c, int v, int part)
     a = &c->g->node[c->g->value[cut].producer].attr;
     if (!shape_equal(view, &SHAPE(s->dim[0], s->dim[2], s->dim[1], s->dim[3])) ||
         c->g->node[c->g->value[v].producer].attr.permute.order[1] != 2 ||
-        a->slice.dim != whole->n - 1 || a->slice.step != 1 || a->slice.start != part * width ||
-        a->slice.stop != (part + 1) * width || whole->dim[whole->n - 1] != 3 * width)
+        !attend_is_part(a, whole, part, width))
         return NO_VALUE;
     return matrix;
 }

@@ -204,6 +204,86 @@ static void test_recognised(void **state)
     graph_free(g);
 }
 
+/* torch.nn.MultiheadAttention and the sum behind it: heads of the batch are one dimension, and the
+ * steps come first. */
+#define HEADS                                                                            \
+    "tensor w p F32 1 [12,4]\nvalue w F32 [12,4] of w\ntensor b p F32 1 [12]\n"          \
+    "value b F32 [12] of b\ntensor o p F32 1 [4,4]\nvalue o F32 [4,4] of o\n"            \
+    "value x F32 [2,5,4]\nvalue a F32 [5,2,4]\nvalue l F32 [5,2,12]\n"                   \
+    "value u F32 [5,2,3,4]\nvalue i F32 [1,5,2,3,4]\nvalue t F32 [3,5,2,1,4]\n"          \
+    "value s F32 [3,5,2,4]\nvalue q0 F32 [5,2,4]\nvalue k0 F32 [5,2,4]\n"                \
+    "value v0 F32 [5,2,4]\nvalue q1 F32 [5,4,2]\nvalue k1 F32 [5,4,2]\n"                 \
+    "value v1 F32 [5,4,2]\nvalue q2 F32 [4,5,2]\nvalue k2 F32 [4,5,2]\n"                 \
+    "value v2 F32 [4,5,2]\nvalue q3 F32 [2,2,5,2]\nvalue k3 F32 [2,2,5,2]\n"             \
+    "value v3 F32 [2,2,5,2]\nvalue y F32 [2,2,5,2]\nvalue p F32 [5,2,2,2]\n"             \
+    "value r F32 [10,4]\nvalue z F32 [10,4]\nvalue c F32 [5,2,4]\nvalue d F32 [2,5,4]\n" \
+    "value e F32 [2,5,4]\nnode transpose.int - self=vx dim0=i1 dim1=i0 -> a\n"           \
+    "node linear.default - input=va weight=vw bias=vb -> l\n"                            \
+    "node unflatten.int - self=vl dim=i-1 sizes=I3,4 -> u\n"                             \
+    "node unsqueeze.default - self=vu dim=i0 -> i\n"                                     \
+    "node transpose.int - self=vi dim0=i0 dim1=i-2 -> t\n"                               \
+    "node squeeze.dim - self=vt dim=i-2 -> s\n"                                          \
+    "node select.int - self=vs dim=i0 index=i0 -> q0\n"                                  \
+    "node select.int - self=vs dim=i0 index=i1 -> k0\n"                                  \
+    "node select.int - self=vs dim=i0 index=i2 -> v0\n"                                  \
+    "node view.default - self=vq0 size=I5,4,2 -> q1\n"                                   \
+    "node transpose.int - self=vq1 dim0=i0 dim1=i1 -> q2\n"                              \
+    "node view.default - self=vk0 size=I5,4,2 -> k1\n"                                   \
+    "node transpose.int - self=vk1 dim0=i0 dim1=i1 -> k2\n"                              \
+    "node view.default - self=vv0 size=I5,4,2 -> v1\n"                                   \
+    "node transpose.int - self=vv1 dim0=i0 dim1=i1 -> v2\n"                              \
+    "node view.default - self=vq2 size=I2,2,5,2 -> q3\n"                                 \
+    "node view.default - self=vk2 size=I2,2,5,2 -> k3\n"                                 \
+    "node view.default - self=vv2 size=I2,2,5,2 -> v3\n"                                 \
+    "node scaled_dot_product_attention.default - query=vq3 key=vk3 value=vv3 -> y\n"     \
+    "node permute.default - self=vy dims=I2,0,1,3 -> p\n"                                \
+    "node reshape.default - self=vp shape=I10,4 -> r\n"                                  \
+    "node linear.default - input=vr weight=vo bias=n -> z\n"                             \
+    "node view.default - self=vz size=I5,2,4 -> c\n"                                     \
+    "node transpose.int - self=vc dim0=i1 dim1=i0 -> d\n"                                \
+    "node add.Tensor - self=vd other=vx -> e\ninput x x\noutput y e\n"
+
+/* The operators that the output is made of, reshapes left out. */
+static void expect_needed(const struct graph *g, int output, const char *ops)
+{
+    char *needed = calloc((size_t)g->n_values, 1);
+    struct buf seen = {0};
+
+    needed[output] = 1;
+    for (int k = g->n_nodes - 1; k >= 0; k--) {
+        const struct node *n = &g->node[k];
+
+        if (!needed[n->out[0]])
+            continue;
+        for (int i = 0; i < n->n_in; i++)
+            if (n->in[i] != NO_VALUE)
+                needed[n->in[i]] = 1;
+        if (n->op != OP_reshape)
+            buf_printf(&seen, "%s%s", seen.len ? " " : "", op_get(n->op)->name);
+    }
+    assert_string_equal(buf_cstr(&seen), ops);
+    buf_fini(&seen);
+    free(needed);
+}
+
+/* Attention reads what the layer before wrote, and all values lie as the input does. */
+static void test_packed_attention(void **state)
+{
+    int out[1];
+    struct graph *g = lowered(HEADS, 3, 1, out);
+
+    (void)state;
+    if (!g)
+        fail_msg("%s", lower_err.msg);
+    expect_needed(g, out[0], "add linear attention bias linear");
+    assert_true(shape_equal(&g->value[out[0]].shape, &SHAPE(3, 5, 4)));
+    graph_free(g);
+    g = lowered(HEADS, 0, 0, out); /* a rank without samples */
+    assert_non_null(g);
+    assert_true(shape_equal(&g->value[out[0]].shape, &SHAPE(0, 5, 4)));
+    graph_free(g);
+}
+
 /* One operator of the exporter, and the operators of ours that stand for it. */
 static void test_operators(void **state)
 {
@@ -344,10 +424,15 @@ static void test_blocks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_block),       cmocka_unit_test(test_batch),
-        cmocka_unit_test(test_inner_batch), cmocka_unit_test(test_check),
-        cmocka_unit_test(test_operators),   cmocka_unit_test(test_recognised),
-        cmocka_unit_test(test_draws),       cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_block),
+        cmocka_unit_test(test_batch),
+        cmocka_unit_test(test_inner_batch),
+        cmocka_unit_test(test_check),
+        cmocka_unit_test(test_operators),
+        cmocka_unit_test(test_recognised),
+        cmocka_unit_test(test_packed_attention),
+        cmocka_unit_test(test_draws),
+        cmocka_unit_test(test_blocks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

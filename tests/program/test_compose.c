@@ -140,6 +140,104 @@ static void nothing_to_do(void **state)
     graph_free(n.g);
 }
 
+static const struct node *maker_of(const struct net *n, int v)
+{
+    return n->g->value[v].producer < 0 ? NULL : &n->g->node[n->g->value[v].producer];
+}
+
+/* Check an output's elements after a run of the graph, which this frees. */
+static void expect_after_run(struct net *n, int v, struct shape shape, const float *want)
+{
+    const struct program_spaces none = {0};
+    struct program *p;
+    struct backend *b;
+    void *arena;
+
+    graph_output(n->g, v, "out");
+    must(n->c.rc);
+    must(ref_open(REF_FUSE_NONE, &b));
+    must(program_new(b, n->g, NULL, &p, &err));
+    must(backend_alloc(b, program_arena_bytes(p), "arena", &arena, &err));
+    must(program_bind(p, &none, arena, &err));
+    for (int i = 0; i < program_n_stages(p); i++)
+        must(program_run_stage(p, i, &err));
+    expect(p, "out", shape, want);
+    program_free(p);
+    backend_free(b, arena);
+    backend_close(b);
+}
+
+/* x [2,3,4] as [4,2,3], whose first dimension is cut in two. */
+static int turned_and_cut(struct net *n)
+{
+    const int turned = compose_permute(&n->c, n->x, (int[]){2, 0, 1});
+
+    return compose_reshape(&n->c, turned, SHAPE(2, COLS / 2, ROWS, MID));
+}
+
+/* A permute that follows others, also behind a reshape that cuts dimensions, is one permute. */
+static void views_are_joined(void **state)
+{
+    struct net n = net_new();
+    float want[ALL];
+    int y, i = 0;
+
+    (void)state;
+    for (int a = 0; a < 2; a++)
+        for (int r = 0; r < ROWS; r++)
+            for (int m = 0; m < MID; m++)
+                for (int b = 0; b < COLS / 2; b++)
+                    want[i++] = at(r, m, a * (COLS / 2) + b);
+    y = compose_permute(&n.c, turned_and_cut(&n), (int[]){0, 2, 3, 1});
+    assert_int_equal(maker_of(&n, y)->op, OP_permute);
+    assert_int_equal(maker_of(&n, maker_of(&n, y)->in[0])->op, OP_reshape);
+    assert_int_equal(maker_of(&n, maker_of(&n, y)->in[0])->in[0], n.x);
+    expect_after_run(&n, y, SHAPE(2, ROWS, MID, COLS / 2), want);
+}
+
+static void views_that_turn_back_are_none(void **state)
+{
+    struct net n = net_new();
+    const int y = compose_permute(&n.c, turned_and_cut(&n), (int[]){2, 3, 0, 1});
+
+    (void)state;
+    must(n.c.rc);
+    assert_int_equal(maker_of(&n, y)->op, OP_reshape);
+    assert_int_equal(maker_of(&n, y)->in[0], n.x);
+    assert_int_equal(compose_reshape(&n.c, y, SHAPE(ROWS, MID, COLS)), n.x);
+    assert_int_equal(compose_transpose(&n.c, compose_transpose(&n.c, n.x, 0, -1), 0, 2), n.x);
+    graph_free(n.g);
+}
+
+/* Dimensions that a reshape joins, and values without a gradient, keep their nodes; an order that
+ * is none is refused. */
+static void views_that_stay(void **state)
+{
+    struct net n = net_new();
+    const int turned = compose_transpose(&n.c, n.x, 0, 1);
+    const int joined = compose_reshape(&n.c, turned, SHAPE(MID * ROWS, COLS));
+    float want[ALL];
+    int y, i = 0;
+
+    (void)state;
+    n.g->value[turned].is_detached = 1;
+    y = compose_transpose(&n.c, turned, 0, 1);
+    assert_int_equal(maker_of(&n, y)->in[0], turned);
+    n.g->value[turned].is_detached = 0;
+    y = compose_transpose(&n.c, joined, 0, 1);
+    assert_int_equal(maker_of(&n, y)->in[0], joined);
+    for (int c = 0; c < COLS; c++)
+        for (int m = 0; m < MID; m++)
+            for (int r = 0; r < ROWS; r++)
+                want[i++] = at(r, m, c);
+    expect_after_run(&n, y, SHAPE(COLS, MID * ROWS), want);
+    n = net_new();
+    assert_int_equal(compose_permute(&n.c, compose_transpose(&n.c, n.x, 0, 1), (int[]){0, 9, -1}),
+                     NO_VALUE);
+    assert_true(n.c.rc < 0);
+    graph_free(n.g);
+}
+
 static void the_first_failure_is_kept(void **state)
 {
     struct net n = net_new();
@@ -308,6 +406,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values),
         cmocka_unit_test(nothing_to_do),
+        cmocka_unit_test(views_are_joined),
+        cmocka_unit_test(views_that_turn_back_are_none),
+        cmocka_unit_test(views_that_stay),
         cmocka_unit_test(the_first_failure_is_kept),
         cmocka_unit_test(attention_reads_one_matrix),
         cmocka_unit_test(attention_drops_the_same),
