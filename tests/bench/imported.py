@@ -2,19 +2,24 @@
 """imported - measures imported networks beside PyTorch on one CPU thread, in turn.
 
     imported.py [--build DIR] [--rounds N] [--steps N] [--case NAME]... [--precision NAME]...
-                [--check]
+                [--own] [--check]
 
-Networks: resnet50 and vit (ViT-S/16) of torchvision, images of 224 x 224; llama (15 million
-parameters, context 256) of transformers.  Each is exported once, and trained by AdamW from arrays
-in memory: by ours in a run of its own, and by PyTorch's eager mode (torch_imported.py), compiled
-mode, or both, in float32 and in bfloat16.  Each round runs every contender once, one after another,
-so that a change in the machine's load affects all.
+Networks: resnet50, resnet18 and vit (ViT-S/16) of torchvision, images of 224 x 224; llama (15
+million parameters) and gpt2 (12 million) of transformers, context 256.  Each is exported once, and
+trained by AdamW from arrays in memory: by ours in a run of its own, and by PyTorch's eager mode
+(torch_imported.py), compiled mode, or both, in float32 and in bfloat16; vit, resnet18 and gpt2 also
+as our own architecture of that shape.  Each round runs every contender once, one after another, so
+that a change in the machine's load affects all.
 
 The table has medians of the rounds: samples/s by the median step, CPU milliseconds a step (PyTorch:
 of the median step; ours: of the whole run, start and save included, so its steps take less), the
-peak of memory, and how many times as fast, and as large, ours is beside the best of PyTorch's.
+peak of memory, and how many times as fast, and as large, ours is beside the best of PyTorch's; for
+our own architecture how much of its time, CPU time and memory the import takes (wanted: 1.05 at
+most).
 
---check rehearses with tiny networks and measures nothing.
+--own compares with our own architectures alone.
+
+--check rehearses with tiny networks in bfloat16 and measures nothing.
 Exit status 0: measured; 1: a run failed; 77: no Python with torch, torchvision and transformers
 (DPTRAIN_TORCH_PYTHON names one).
 """
@@ -33,8 +38,17 @@ sys.path.insert(0, os.path.join(bench.ROOT, "tests", "interop"))
 import find_torch  # noqa: E402
 
 # network: samples of a batch, and the fields of the samples
-CASES = {"resnet50": (8, "{x: x.npy, labels: y.npy}"), "vit": (8, "{x: x.npy, labels: y.npy}"),
-         "llama": (4, "{input_ids: x.npy, labels: y.npy}")}
+IMAGES, TOKENS = "{x: x.npy, labels: y.npy}", "{input_ids: x.npy, labels: y.npy}"
+CASES = {"resnet50": (8, IMAGES), "vit": (8, IMAGES), "resnet18": (8, IMAGES), "llama": (4, TOKENS),
+         "gpt2": (4, TOKENS)}
+# network: our own architecture, and its data
+OWN = {"vit": ({"arch": "vit", "image": 224, "patch": 16, "width": 384, "depth": 12, "heads": 6,
+                "mlp": 1536}, {"format": "npy", "train": ["x.npy", "y.npy"]}),
+       "resnet18": ({"arch": "resnet18"}, {"format": "npy", "train": ["x.npy", "y.npy"]}),
+       "gpt2": ({"arch": "gpt", "layers": 6, "heads": 6, "width": 384, "context": 256,
+                 "vocab": 4096}, {"format": "tokens", "train": "train.bin"})}
+TINY = {"vit": {"image": 32, "depth": 1, "width": 48}, "resnet18": {},
+        "gpt2": {"layers": 1, "width": 48, "context": 16, "vocab": 64}}
 PRECISIONS = ("float32", "bfloat16")
 SIDE = os.path.join(bench.HERE, "torch_imported.py")
 
@@ -46,20 +60,24 @@ def used_by(process):
     return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, process.returncode
 
 
-def job_of(case, precision, steps, folder):
+def job_of(options, who, case, precision, folder):
     batch, fields = CASES[case]
-    return {"model": {"import": os.path.join(folder, "net.pt2")}, "precision": precision,
-            "data": {"format": "npy", "path": folder, "train": fields, "validation": "none"},
-            "train": {"global_batch": batch, "epochs": 1000, "max_steps": steps,
+    model, data = {"import": os.path.join(folder, "net.pt2")}, {"format": "npy", "train": fields}
+    if who == "own":
+        model, data = OWN[case]
+        model = {**model, **(TINY[case] if options.check else {})}
+    return {"model": model, "precision": precision,
+            "data": {"path": folder, "validation": "none", **data},
+            "train": {"global_batch": batch, "epochs": 1000, "max_steps": options.steps,
                       "validate_every": 0},
             "optimizer": {"name": "adamw", "lr": 1e-4}, "checkpoint": {"every_epochs": 0}}
 
 
-def ours(options, case, precision, folder):
+def ours(options, who, case, precision, folder):
     run = os.path.join(folder, "run")
     shutil.rmtree(run, ignore_errors=True)
     with open(os.path.join(folder, "job.yaml"), "w", encoding="ascii") as file:
-        text = json.dumps(job_of(case, precision, options.steps, folder))
+        text = json.dumps(job_of(options, who, case, precision, folder))
         file.write(text.replace(f'"{CASES[case][1]}"', CASES[case][1]))  # JSON is YAML
     env = {k: v for k, v in bench.clean_env({"threads": 1}).items() if k != "OMP_NUM_THREADS"}
     with open(os.path.join(folder, "ours.txt"), "w+", encoding="utf-8") as out:
@@ -87,24 +105,29 @@ def show(case, precision, seen):
     """A row for each contender; `seen` has their rounds"""
     of = {who: {key: statistics.median(r[key] for r in rounds) for key in rounds[0]}
           for who, rounds in seen.items()}
-    best_ms = min(v["ms"] for who, v in of.items() if who != "ours")
-    best_mib = min(v["mib"] for who, v in of.items() if who != "ours")
+    theirs_of = [v for who, v in of.items() if who not in ("ours", "own")]
     for who, v in of.items():
-        ratio = f"{best_ms / v['ms']:.2f} x, {v['mib'] / best_mib:.2f} of the memory"
+        ratio = ""
+        if who == "ours" and theirs_of:
+            best_ms, best_mib = (min(t[key] for t in theirs_of) for key in ("ms", "mib"))
+            ratio = f"{best_ms / v['ms']:.2f} x, {v['mib'] / best_mib:.2f} of the memory"
+        if who == "own":
+            time, cpu, mib = (of["ours"][key] / v[key] for key in ("ms", "cpu_ms", "mib"))
+            ratio = f"import: {time:.2f} of the time, {cpu:.2f} of CPU time, {mib:.2f} of memory"
         print(f"| {case} | {precision} | {who} | {CASES[case][0] * 1e3 / v['ms']:.2f} | "
-              f"{v['ms']:.0f} | {v['cpu_ms']:.0f} | {v['mib']:.0f} | "
-              f"{ratio if who == 'ours' else ''} |", flush=True)
+              f"{v['ms']:.0f} | {v['cpu_ms']:.0f} | {v['mib']:.0f} | {ratio} |", flush=True)
 
 
 def measure(options, case, folder):
     subprocess.run([sys.executable, SIDE, folder, case, "export", "float32",
                     str(CASES[case][0]), "0", *(["--tiny"] if options.check else [])], check=True,
                    stdout=subprocess.DEVNULL)
-    modes = ("eager",) if options.check else ("eager", "compiled")
+    modes = () if options.own else ("eager",) if options.check else ("eager", "compiled")
     for precision in options.precision or PRECISIONS:
         seen = {}
         for _ in range(options.rounds):
-            seen.setdefault("ours", []).append(ours(options, case, precision, folder))
+            for who in ("ours", "own") if case in OWN else ("ours",):
+                seen.setdefault(who, []).append(ours(options, who, case, precision, folder))
             for mode in modes:
                 seen.setdefault(mode, []).append(theirs(options, case, precision, mode, folder))
         show(case, precision, seen)
@@ -117,14 +140,15 @@ def main():
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--case", action="append", choices=CASES)
     parser.add_argument("--precision", action="append", choices=PRECISIONS)
+    parser.add_argument("--own", action="store_true")
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
     if options.check:
-        options.rounds, options.steps = 1, 2
+        options.rounds, options.steps, options.precision = 1, 2, ["bfloat16"]
     find_torch.need("torch", "torchvision", "transformers", "numpy")
     print(f"load average {os.getloadavg()[0]:.1f}\n\n| network | precision | who | samples/s | "
           "ms | CPU ms | MiB | ours |\n|---|---|---|---|---|---|---|---|", flush=True)
-    for case in options.case or CASES:
+    for case in options.case or (OWN if options.own else CASES):
         folder = tempfile.mkdtemp(prefix="dptrain-imported-")
         try:
             measure(options, case, folder)

@@ -16,10 +16,17 @@ import torchvision
 import transformers
 
 SAMPLES = 64
+VOCABULARY = {"llama": 32000, "gpt2": 4096}  # networks of tokens; all have 256 a sample
 
 
 def network_of(name, tiny):
     torch.manual_seed(0)
+    if name == "gpt2":
+        width, layers = (48, 1) if tiny else (384, 6)
+        return transformers.GPT2LMHeadModel(transformers.GPT2Config(
+            n_layer=layers, n_head=6, n_embd=width, n_positions=256,
+            vocab_size=classes_of(name, tiny), resid_pdrop=0, embd_pdrop=0, attn_pdrop=0,
+            bos_token_id=1, eos_token_id=2))
     if name == "llama":
         width, layers, vocab = (48, 1, 64) if tiny else (288, 6, 32000)
         return transformers.LlamaForCausalLM(transformers.LlamaConfig(
@@ -31,7 +38,7 @@ def network_of(name, tiny):
         return torchvision.models.VisionTransformer(
             image_size=side_of(tiny), patch_size=16, num_layers=1 if tiny else 12, num_heads=6,
             hidden_dim=48 if tiny else 384, mlp_dim=1536, num_classes=classes_of(name, tiny))
-    if tiny:
+    if tiny or name == "resnet18":
         return torchvision.models.resnet18(num_classes=classes_of(name, tiny))
     return torchvision.models.resnet50()
 
@@ -41,24 +48,28 @@ def side_of(tiny):
 
 
 def classes_of(name, tiny):
-    return (64 if tiny else 32000) if name == "llama" else 10 if tiny else 1000
+    if name in VOCABULARY:
+        return 64 if tiny else VOCABULARY[name]
+    return 10 if tiny else 1000
 
 
 def write_samples(folder, name, tiny):
     rng = np.random.default_rng(0)
     classes, length, side = classes_of(name, tiny), 16 if tiny else 256, side_of(tiny)
-    shape = (SAMPLES, length) if name == "llama" else (SAMPLES,)
+    shape = (SAMPLES, length) if name in VOCABULARY else (SAMPLES,)
     labels = rng.integers(0, classes, shape)
     labels.flat[0] = classes - 1  # the data tell how many classes there are
     images = rng.integers(0, 256, (SAMPLES, side, side, 3), dtype=np.uint8)
-    np.save(os.path.join(folder, "x.npy"),
-            rng.integers(0, classes, shape) if name == "llama" else images)
+    tokens = rng.integers(0, classes, shape)
+    np.save(os.path.join(folder, "x.npy"), tokens if name in VOCABULARY else images)
     np.save(os.path.join(folder, "y.npy"), labels)
+    if name in VOCABULARY:  # the same for an architecture of ours, with one token more
+        np.append(tokens, classes - 1).astype(np.uint16).tofile(os.path.join(folder, "train.bin"))
 
 
 def read_samples(folder, name):
     x, y = (torch.from_numpy(np.load(os.path.join(folder, f))) for f in ("x.npy", "y.npy"))
-    if name != "llama":
+    if name not in VOCABULARY:
         x = (x.permute(0, 3, 1, 2).float() / 255).contiguous(memory_format=torch.channels_last)
     return x, y
 
@@ -66,14 +77,14 @@ def read_samples(folder, name):
 def export(folder, name, tiny):
     write_samples(folder, name, tiny)
     x = read_samples(folder, name)[0][:3]
-    more = {"input_ids": x, "use_cache": False} if name == "llama" else {}
+    more = {"input_ids": x, "use_cache": False} if name in VOCABULARY else {}
     program = torch.export.export(network_of(name, tiny).train(), () if more else (x,), more,
                                   strict=False)
     torch.export.save(program, os.path.join(folder, "net.pt2"))
 
 
 def loss_of(name, network, x, y):
-    if name == "llama":
+    if name in VOCABULARY:
         return torch.nn.functional.cross_entropy(
             network(input_ids=x, use_cache=False).logits.flatten(0, 1), y.flatten())
     return torch.nn.functional.cross_entropy(network(x), y)
@@ -81,7 +92,7 @@ def loss_of(name, network, x, y):
 
 def train(folder, name, mode, precision, batch, steps, tiny):
     network = network_of(name, tiny).train()
-    if name != "llama":
+    if name not in VOCABULARY:
         network = network.to(memory_format=torch.channels_last)
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4, fused=True)
     loss = torch.compile(loss_of) if mode == "compiled" else loss_of
