@@ -42,39 +42,74 @@ static void copy_row(char *to, int64_t to_step, const char *from, int64_t from_s
         copy_elements(to, to_step, from, from_step, n, size);
 }
 
-/* The run of elements of s that begins with element i: its place, step and length up to `most`. */
-struct run {
-    int64_t at, step, n;
+/* The way of a map through its elements, a run after the other.  A step to the next run is an
+ * addition in most cases: strided_at divides for each dimension. */
+struct walk {
+    int64_t at, n;                 /* the run: its place, and its elements */
+    int64_t index[SHAPE_MAX_DIMS]; /* of its first element */
 };
 
-static struct run run_at(const struct strided *s, int64_t i, int64_t most)
+static void walk_measure(const struct strided *s, struct walk *w, int64_t most)
 {
-    const int last = s->n - 1;
+    w->n = min_i64(most, s->dim[s->n - 1] - w->index[s->n - 1]);
+}
 
-    return (struct run){strided_at(s, i), s->step[last],
-                        min_i64(most, s->dim[last] - i % s->dim[last])};
+/* The run that begins with element i, of at most this many elements. */
+static struct walk walk_begin(const struct strided *s, int64_t i, int64_t most)
+{
+    struct walk w = {.at = strided_at(s, i)};
+
+    for (int d = s->n - 1; d > 0; d--) {
+        w.index[d] = i % s->dim[d];
+        i /= s->dim[d];
+    }
+    w.index[0] = i;
+    walk_measure(s, &w, most);
+    return w;
+}
+
+static void walk_next(const struct strided *s, struct walk *w, int64_t most)
+{
+    int d = s->n - 1;
+
+    w->at += w->n * s->step[d];
+    w->index[d] += w->n;
+    for (; d > 0 && w->index[d] == s->dim[d]; d--) {
+        w->at += s->step[d - 1] - s->dim[d] * s->step[d];
+        w->index[d] = 0;
+        w->index[d - 1]++;
+    }
+    walk_measure(s, w, most);
 }
 
 void strided_gather(const struct strided *s, const void *x, size_t size, int64_t from, int64_t n,
                     void *to)
 {
-    struct run r;
+    const int64_t step = s->step[s->n - 1];
+    struct walk w;
 
-    for (int64_t i = 0; i < n; i += r.n) {
-        r = run_at(s, from + i, n - i);
-        copy_row((char *)to + (size_t)i * size, 1, (const char *)x + (size_t)r.at * size, r.step,
-                 r.n, size);
+    if (n <= 0)
+        return;
+    w = walk_begin(s, from, n);
+    for (int64_t i = 0; i < n; walk_next(s, &w, n - i)) {
+        copy_row((char *)to + (size_t)i * size, 1, (const char *)x + (size_t)w.at * size, step, w.n,
+                 size);
+        i += w.n;
     }
 }
 
 void strided_scatter(const struct strided *s, void *y, size_t size, int64_t from, int64_t n,
                      const void *x)
 {
-    struct run r;
+    const int64_t step = s->step[s->n - 1];
+    struct walk w;
 
-    for (int64_t i = 0; i < n; i += r.n) {
-        r = run_at(s, from + i, n - i);
-        copy_row((char *)y + (size_t)r.at * size, r.step, (const char *)x + (size_t)i * size, 1,
-                 r.n, size);
+    if (n <= 0)
+        return;
+    w = walk_begin(s, from, n);
+    for (int64_t i = 0; i < n; walk_next(s, &w, n - i)) {
+        copy_row((char *)y + (size_t)w.at * size, step, (const char *)x + (size_t)i * size, 1, w.n,
+                 size);
+        i += w.n;
     }
 }
