@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import tempfile
 import threading
 import urllib.request
 
@@ -20,10 +21,11 @@ RANGE_J = 1000
 class Meter:
     """A package that takes 2 J each 10 ms, and its counter, which goes round each five seconds."""
 
-    def __init__(self, case):
-        self.root, self.joules = case.path("powercap"), 0
+    def __init__(self):
+        self.folder = tempfile.TemporaryDirectory()  # the case's own goes before the thread ends
+        self.root, self.joules = self.folder.name, 0
         self.zone = os.path.join(self.root, "intel-rapl:0")
-        os.makedirs(self.zone)
+        os.mkdir(self.zone)
         self.put("name", "package-0")
         self.put("max_energy_range_uj", RANGE_J * 1000000)
         self.put("energy_uj", 0)
@@ -46,11 +48,12 @@ class Meter:
     def stop(self):
         self.over.set()
         self.thread.join()
+        self.folder.cleanup()
 
 
 class Energy(dp.Case):
     def meter(self):
-        meter = Meter(self)
+        meter = Meter()
         self.addCleanup(meter.stop)
         return meter
 
