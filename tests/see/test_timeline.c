@@ -259,6 +259,7 @@ static void test_extreme_times(void **state)
     timeline_take(t, 1, s);
     s = piece_of(0, 100 * second);
     assert_int_equal(offset_add(&s.clock, latest, 0, latest, 0), 1);
+    s.piece.span[0].begin_ns = s.piece.span[0].took_ns = latest;
     s.piece.span[1].begin_ns = 0;
     timeline_take(t, 2, s);
     o = json_of(t, 3);
