@@ -253,6 +253,8 @@ static uint8_t answer_now(struct trainer *t)
 static int begin_if_idle(struct trainer *t, struct err *err)
 {
     struct beginning b = {.answer = t->rank == 0 ? answer_now(t) : SAVE_LATER};
+    const int64_t traced_ns = spans_begin();
+    int rc = 0;
 
     if (trainer_is_divided(t) && checkpoint_recorded(t, begin_joint, &b, err) < 0)
         return err->code;
@@ -260,7 +262,10 @@ static int begin_if_idle(struct trainer *t, struct err *err)
         return 0;
     t->hooks.at(t->hooks.arg, PHASE_CHECKPOINT, 0, t->state->at.step, -1);
     begin_due(t, t->state->at.step);
-    return t->saver && !trainer_is_divided(t) ? saver_begin(t->saver, t->n_ranks, err) : 0;
+    if (t->saver && !trainer_is_divided(t))
+        rc = saver_begin(t->saver, t->n_ranks, err);
+    spans_end(traced_ns, "copy the state", "checkpoint");
+    return rc;
 }
 
 int trainer_save_if_due(struct trainer *t, const struct step_result *s, int64_t last,

@@ -130,8 +130,10 @@ class Trace(dp.Case):
     def test_one_rank_to_the_end(self):
         """The run ends before the last step that is asked for."""
         self.run_driver("--run-dir", "run", n=1,
-                        job={**JOB, "train.max_steps": 5, "report.trace": [3, 90]})
+                        job={**JOB, "train.max_steps": 5, "report.trace": [3, 90],
+                             "checkpoint.every_steps": 4})
         line = self.timeline()
+        self.assertEqual(len(line.of(0, "engine", "copy the state")), 1)
         self.assertEqual([span["args"]["step"] for span in line.of(0, "engine", "step")], [3, 4])
         self.assertEqual(line.ranks[0]["last_step"], 4)
 
