@@ -314,7 +314,7 @@ static void fill_figures(const struct trainer *t, struct timing *m, struct repor
     r->epoch.is_mean = reducer_promises(t->step.reducer)->updates_are_own && t->n_ranks > 1;
     r->epoch.train_seconds = clock_since_s(m->start_ns);
     r->epoch.samples_per_second = timing_rate(m);
-    if (sample_has_places(t->spec))
+    if (sample_has_places(t->spec) && t->job->model.loss != LOSS_CONTRASTIVE)
         r->epoch.tokens_per_second = timing_rate(m) * (double)sample_n_predictions(t->spec);
     r->epoch.step_ms_median = timing_median(m->step_ms, kept);
     r->epoch.comm_exposed_ms_median = timing_median(m->exposed_ms, kept);

@@ -55,9 +55,22 @@ static int predicts_next_token(const struct trainer *t)
            x->n_classes == judge_target_of(t)->n_classes;
 }
 
-int judge_can(const struct trainer *t)
+/* 1: the outputs are logits of the target's classes, or numbers as the target's.  Those of a
+ * network that computes its loss need not be. */
+static int judge_fits(const struct trainer *t, int64_t n_outputs)
 {
-    return judge_target_of(t)->n_classes <= JUDGE_MOST_CLASSES && !predicts_next_token(t);
+    const struct sample_field *f = judge_target_of(t);
+    const int64_t n = sample_n_predictions(t->spec);
+
+    if (t->job->model.loss == LOSS_CONTRASTIVE)
+        return 0;
+    return f->role != SAMPLE_CLASS || (n_outputs % n == 0 && n_outputs / n >= f->n_classes);
+}
+
+int judge_can(const struct trainer *t, int64_t n_outputs)
+{
+    return judge_fits(t, n_outputs) && judge_target_of(t)->n_classes <= JUDGE_MOST_CLASSES &&
+           !predicts_next_token(t);
 }
 
 int judge_has_matrix(const struct trainer *t)

@@ -31,7 +31,7 @@ struct judge; /* opaque */
 
 /* 1: the model's outputs can be judged.  That of the next token cannot: a vocabulary has no
  * confusion matrix that anyone could read. */
-int judge_can(const struct trainer *t);
+int judge_can(const struct trainer *t, int64_t n_outputs);
 
 /* 1: its confusions can be counted, and told as a whole matrix. */
 int judge_has_matrix(const struct trainer *t);

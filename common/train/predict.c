@@ -139,7 +139,7 @@ static void predict_divide(struct predict *p)
 /* 1: rank 0 judges the rows; all ranks say the same. */
 static int can_judge(const struct predict *p)
 {
-    return judge_can(p->t) && p->piece >= p->n_outputs;
+    return judge_can(p->t, p->n_outputs) && p->piece >= p->n_outputs;
 }
 
 /* Rank 0's part: the file, the table's path and the judge. */

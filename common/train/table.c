@@ -34,6 +34,8 @@ static const struct sample_field *table_target_of(const struct trainer *t)
 
 int table_can(const struct trainer *t, int64_t n_outputs)
 {
+    if (t->job->model.loss == LOSS_CONTRASTIVE) /* the outputs are no classes */
+        return 0;
     if (table_target_of(t)->role == SAMPLE_CLASS)
         return !sample_has_places(t->spec);
     return n_outputs <= TABLE_MOST_COLUMNS;

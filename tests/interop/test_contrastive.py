@@ -47,6 +47,7 @@ def contrast(out, factor):
 class Contrastive(dp.Case):
     def setUp(self):
         super().setUp()
+        self.runs = []
         torch.manual_seed(0)
         torch.set_num_threads(1)
         draw = np.random.default_rng(0)
@@ -80,8 +81,6 @@ class Contrastive(dp.Case):
         state = safetensors.torch.load_file(
             self.path(run, "checkpoints", "latest", "model.safetensors"))
         return losses, state, [e["validation_loss"] for e in self.events("epoch", run)]
-
-    runs = []
 
     def theirs(self, factor):
         """PyTorch's losses, weights, and validation losses: of groups of a global batch"""
@@ -135,6 +134,25 @@ class Contrastive(dp.Case):
                 np.testing.assert_allclose(divided, plain, rtol=1e-6)
         half, *_ = self.ours(2, text, precision="bfloat16")
         np.testing.assert_allclose(half, losses, rtol=0.05)
+
+    def test_evaluate_predict(self):
+        """The same loss on any number of ranks, no perplexity; predictions are the first output"""
+        loss = "{image: {name: contrastive, with: text, scale: scale}}"
+        _, state, seen = self.ours(1, loss)
+        run = self.runs[-1]
+        self.network.load_state_dict(state)
+        for n in (1, 3):
+            done = self.run_driver("--local", "--threads", "1", "--run-dir", run, "--evaluate",
+                                   n=n, job=None)
+            said = done.text + done.out
+            self.assertIn(f"loss {seen[-1]:.5g}"[:10], said)
+            self.assertNotIn("perplexity", said)
+        self.assertNotIn("validation_perplexity", self.events("epoch", run)[-1])
+        self.run_driver("--local", "--threads", "1", "--run-dir", run, "--predict",
+                        self.path("out.npy"), n=2, job=None)
+        with torch.no_grad():
+            want = self.network(torch.from_numpy(self.image), torch.from_numpy(self.text))["image"]
+        np.testing.assert_allclose(np.load(self.path("out.npy")), want.numpy(), atol=1e-5)
 
     def test_refused(self):
         text = "{image: {name: contrastive, with: text}}"
