@@ -332,6 +332,16 @@ static void gathering_has_its_deadlines(void **state)
         rig_event(&r, EVENT_ERROR)->text,
         "ready took longer than 20 s (cluster.deadlines.ready); missing: rank 2 (h2: in open");
     rig_free(&r);
+
+    rig_driver(&r, &o); /* rank 0 itself is late */
+    for (int k = 1; k <= 2; k++) {
+        rig_hello(&r, k, k);
+        rig_report(&r, k, rig_opened());
+    }
+    rig_wait(&r, 20100);
+    assert_has(rig_event(&r, EVENT_ERROR)->text,
+               "ready took longer than 20 s (cluster.deadlines.ready); missing: rank 0 (");
+    rig_free(&r);
 }
 
 /* The number of strangers' connections is bounded, whatever the caller lets in: two for each seat,
