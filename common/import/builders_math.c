@@ -372,6 +372,45 @@ static void builders_norm(struct lower *l, int kind)
                                    compose_norm(&l->c, x.value, p, lower_axes(&x, dims), keep)));
 }
 
+/* The product along the graph's dimension dim, in halves: its gradient is right beside zeros, too.
+ */
+static int prod_along(struct compose *c, int x, int dim)
+{
+    while (c->rc == 0 && c->g->value[x].shape.dim[dim] > 1) {
+        const int64_t n = c->g->value[x].shape.dim[dim], half = n / 2;
+        const int y = compose_elementwise(c, EW_MUL, compose_slice(c, x, dim, 0, half, 1),
+                                          compose_slice(c, x, dim, half, 2 * half, 1));
+
+        x = n % 2 ? compose_concat(c, (int[]){y, compose_slice(c, x, dim, n - 1, n, 1)}, 2, dim)
+                  : y;
+    }
+    return x;
+}
+
+/* kind: 1: of one dimension, 0: of all */
+static void builders_prod(struct lower *l, int kind)
+{
+    struct lowered x = lower_spread(l, lower_in(l, "self", 0));
+    const unsigned dims = kind      ? 1u << lower_dim(l, "dim", 1, x.n, 0)
+                          : x.n > 0 ? (1u << x.n) - 1
+                                    : 0;
+    const int keep = kind ? (int)lower_int(l, "keepdim", 2, 0) : 0;
+    int y = x.value;
+
+    lower_refuse_batch(l, &x, dims, "multiplies");
+    for (int d = 0; d < x.n && !lower_failed(l); d++) {
+        if ((dims >> d & 1) && l->m->g->value[y].shape.dim[x.at[d]] < 1)
+            lower_fail(l, ERR_UNSUPPORTED, "it multiplies no elements of dimension %d", d);
+        else if (dims >> d & 1)
+            y = prod_along(&l->c, y, x.at[d]);
+    }
+    if (!lower_failed(l))
+        lower_set(
+            l, 0,
+            builders_reduced(l, x, dims, keep,
+                             compose_reduce(&l->c, REDUCE_SUM, y, lower_axes(&x, dims), keep)));
+}
+
 static void builders_log_sum_exp(struct lower *l, int kind)
 {
     struct lowered x = lower_spread(l, lower_in(l, "self", 0));
@@ -497,6 +536,8 @@ const struct import_builder import_math[] = {
     {"amin.default", builders_reduce, REDUCE_MIN},
     {"linalg_vector_norm.default", builders_norm, 0},
     {"norm.ScalarOpt_dim", builders_norm, 1},
+    {"prod.default", builders_prod, 0},
+    {"prod.dim_int", builders_prod, 1},
     {"logsumexp.default", builders_log_sum_exp, 0},
     {"softmax.int", builders_softmax, 0},
     {"_softmax.default", builders_softmax, 0},

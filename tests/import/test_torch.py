@@ -59,17 +59,18 @@ class Parts(nn.Module):
 
 
 class Letters(nn.Module):
-    """Products by letters with "...", with and without the result, and logsumexp."""
+    """Products by letters with "...", with and without the result; prod and logsumexp."""
 
     def __init__(self):
         super().__init__()
         self.a, self.b = nn.Parameter(torch.randn(6, 4)), nn.Parameter(torch.randn(4, 5))
+        self.c = nn.Parameter(torch.rand(5) + 0.5)
 
     def forward(self, x):
         x = torch.einsum("...ij,jk", x, self.a)
         y = torch.einsum("n...k,nchk->n...h", x, x)
         x = torch.einsum("...ij, ...jk -> ...ik", y, x).logsumexp((1, 2))
-        return torch.einsum("n...,...d->nd", x, self.b)
+        return torch.einsum("n...,...d->nd", x, self.b) * self.c.prod() + self.b.prod(0)
 
 
 class Cut(nn.Module):
