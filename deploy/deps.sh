@@ -7,6 +7,10 @@
 #   deploy/deps.sh --run      only those for running a built daemon
 #   --list                    with any of them: prints the package names and changes nothing
 #
+# Of the packages for tests chromium (370 MB on the disk with its driver) shows the page of --http,
+# and prometheus (95 MB) has promtool.  Debian starts prometheus as a service, on port 9090, where
+# systemd runs: `systemctl disable --now prometheus` ends that, and the tests do not need it.
+#
 # If all packages are there it prints nothing and takes no time.  Installing needs root or sudo.
 set -eu
 
@@ -18,7 +22,7 @@ build_packages='gcc g++ libc6-dev meson ninja-build pkg-config protobuf-c-compil
 bundle_packages='patchelf'
 test_packages='libcmocka-dev spin python3 clang clang-format lld llvm
     libclang-rt-14-dev git debootstrap iproute2 util-linux procps systemd openmpi-bin
-    python3-venv'
+    python3-venv chromium chromium-driver prometheus'
 
 fail()
 {
