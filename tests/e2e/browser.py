@@ -1,5 +1,6 @@
 """Headless Chromium, driven by chromedriver's WebDriver protocol."""
 
+import base64
 import json
 import os
 import shutil
@@ -36,12 +37,37 @@ class Browser:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)["value"]
 
+    def get(self, path):
+        with urllib.request.urlopen(self.url + path, timeout=60) as answer:
+            return json.load(answer)["value"]
+
     def run(self, script):
         return self.ask("/execute/sync", {"script": "return " + script, "args": []})
 
     def press(self, *keys):
         actions = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
         self.ask("/actions", {"actions": [{"type": "key", "id": "keys", "actions": actions}]})
+
+    def command(self, name, **params):
+        """A command of Chromium's own protocol."""
+        return self.ask("/goog/cdp/execute", {"cmd": name, "params": params})
+
+    def main_thread_ms(self):
+        """CPU time of the page's main thread so far: scripts, style, layout and painting."""
+        self.command("Performance.enable", timeDomain="threadTicks")
+        metrics = self.command("Performance.getMetrics")["metrics"]
+        return 1e3 * next(m["value"] for m in metrics if m["name"] == "TaskDuration")
+
+    def emulate(self, scheme, width, height):
+        """Light or dark, and the size of the screen."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.command("Emulation.setEmulatedMedia", features=features)
+        self.command("Emulation.setDeviceMetricsOverride", width=width, height=height,
+                     deviceScaleFactor=1, mobile=False)
+
+    def shoot(self, path):
+        with open(path, "wb") as file:
+            file.write(base64.b64decode(self.get("/screenshot")))
 
     def close(self):
         os.killpg(self.process.pid, signal.SIGKILL)

@@ -73,8 +73,7 @@ function makeDetails(summary, fill) {
 }
 
 function incidentContent(name, i) {
-  const parts = [element("p", i.message),
-    makeTable(`Ranks of ${name}`, rankColumns, i.ranks)];
+  const parts = [makeTable(`Ranks of ${name}`, rankColumns, i.ranks)];
   for (const r of i.ranks)
     if (r.collectives && r.collectives.length)
       parts.push(makeDetails(

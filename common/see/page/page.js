@@ -124,7 +124,7 @@ const dull = new Set(["event", "time", "badput", "goodput", "wall_seconds", "ran
 
 function eventText(e) {
   return Object.entries(e).filter(([key, v]) => !dull.has(key) && known(v) && typeof v !== "object")
-    .map(([key, v]) => `${key} ${typeof v === "number" ? number(v) : v}`).join(", ");
+    .map(([key, v]) => `${key.replaceAll("_", " ")} ${typeof v === "number" ? number(v) : v}`).join(", ");
 }
 
 // A report may be of a run of days, and is read later.

@@ -63,6 +63,10 @@ function makeColumns() {
   window.addEventListener("resize", showVisible);
 }
 
+function setAttribute(e, name, value) {
+  if (e.getAttribute(name) !== String(value)) e.setAttribute(name, value);
+}
+
 // A column that is hidden is so by a class of the table, so that its cells need no change.
 function hideColumns() {
   const hidden = columns.map((c, i) => c.isOptional && !ranks.some((r) => known(c.value(r))) ?
@@ -107,7 +111,7 @@ function widen(i, n) {
 function showRow(row, r, at) {
   const className = r.role === "missing" ? "bad" : r.straggler ? "warn" : "";
   if (row.className !== className) row.className = className;
-  if (row.ariaRowIndex !== String(at + 2)) row.ariaRowIndex = String(at + 2); // the head is 1
+  setAttribute(row, "aria-rowindex", at + 2); // the head is 1
   columns.forEach((c, i) => {
     const text = c.text(r);
     if (text.length > widest[i]) widen(i, text.length);
@@ -137,9 +141,8 @@ function showRanks() {
   inOrder = ranksInOrder();
   hideColumns();
   showVisible();
-  [...$("columns").children].forEach((head, i) =>
-    head.setAttribute("aria-sort", i !== sortBy ? "none" : sortDown ? "descending" : "ascending"));
-  $("table").ariaRowCount = String(inOrder.length + 1);
-  setText($("shown"), inOrder.length === ranks.length ? `${ranks.length}` :
-    `${inOrder.length} of ${ranks.length}`);
+  [...$("columns").cells].forEach((head, i) =>
+    setAttribute(head, "aria-sort", i !== sortBy ? "none" : sortDown ? "descending" : "ascending"));
+  setAttribute($("table"), "aria-rowcount", inOrder.length + 1);
+  setText($("shown"), inOrder.length < ranks.length ? `${inOrder.length} of ${ranks.length}` : "");
 }
