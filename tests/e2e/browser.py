@@ -70,6 +70,8 @@ class Browser:
             file.write(base64.b64decode(self.get("/screenshot")))
 
     def close(self):
+        if self.process.returncode is not None:
+            return
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self.process.stdout.close()

@@ -57,7 +57,11 @@ class Page(dp.Case):
         self.browser.press("\t", "\t", "\ue007")  # past the table of ranks, which scrolls
         self.wait_text("incidents", "handed over")
         self.assertEqual(self.browser.ask("/se/log", {"type": "browser"}), [])
+        self.browser.close()  # in the middle of a stream: the job goes on
+        n_epochs = len(self.events("epoch"))
+        dp.wait_for("two epochs", lambda: len(self.events("epoch")) >= n_epochs + 2)
         driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, dp.STOPPED)
 
     def rows(self):
         return self.browser.run(

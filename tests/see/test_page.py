@@ -147,6 +147,20 @@ class Page(unittest.TestCase):
         self.assertEqual(self.window.run("[...$('ranks').rows[0].cells].filter((c) => "
                                          "c.checkVisibility()).length"), 11)
 
+    def test_energy(self):
+        """The run's joules in fitting units, and why some are not known."""
+        status = made_up.status_of(3, 0)
+        self.open(None, status)
+        for joules, missing, text in (
+                ({"package": 1234.4, "gpu": None}, None, "Energy so far: processors 1234 J"),
+                ({"package": 54321, "gpu": 7.2e6}, None,
+                 "Energy so far: processors 54.3 kJ, GPUs 2.00 kWh"),
+                ({"package": None, "gpu": 0.4}, "no counter <here>",
+                 "Energy so far: GPUs 0 J, not known: no counter <here>"),
+                ({"package": None, "gpu": None}, None, ""), (None, None, "")):
+            self.show({**status, "joules": joules, "energy_missing": missing})
+            self.assertEqual(self.window.run("$('energy').textContent"), text)
+
     def test_events(self):
         """A stream that breaks and comes again: no event is missing, and none is there twice."""
         begin = ("retry: 10\n\n" + event("a-1", "start") + event("a-2", "join") +

@@ -115,6 +115,22 @@ function showTime(s) {
   setText($("cost"), known(s.cost) ? `Cost so far ${s.cost.toFixed(2)}` +
     (known(s.cost_forecast) ? `, forecast for the whole run ${s.cost_forecast.toFixed(2)}` : "")
     : "");
+  setText($("energy"), energyText(s));
+}
+
+function energy(joules) {
+  if (joules >= 3.6e5) return `${(joules / 3.6e6).toPrecision(3)} kWh`;
+  return joules >= 1e4 ? `${(joules / 1e3).toPrecision(3)} kJ` : `${Math.round(joules)} J`;
+}
+
+// Where a counter is missing, its joules are null, and a text says why.
+function energyText(s) {
+  const {package: processors, gpu} = s.joules || {};
+  const parts = [];
+  if (known(processors)) parts.push(`processors ${energy(processors)}`);
+  if (known(gpu)) parts.push(`GPUs ${energy(gpu)}`);
+  if (s.energy_missing) parts.push(`not known: ${s.energy_missing}`);
+  return parts.length ? `Energy so far: ${parts.join(", ")}` : "";
 }
 
 // ---- events ----
