@@ -14,13 +14,13 @@ function workText(c) {
 const ago = (seconds) => known(seconds) ? seconds.toFixed(3) : "–";
 
 const rankColumns = [
-  ["rank", (r) => String(r.rank)], ["host", (r) => r.host, "text"], ["pid", (r) => String(r.pid)],
+  ["rank", (r) => String(r.rank)], ["host", (r) => r.host, "text"],
   ["kept others waiting", (r) => r.behind ? "yes" : "", "text"],
-  ["phase", (r) => r.phase, "text"], ["in phase, s", (r) => fixed(r.phase_seconds, 1)],
-  ["step", (r) => number(r.step)], ["bucket", (r) => known(r.bucket) ? String(r.bucket) : "–"],
-  ["heard, s ago", (r) => fixed(r.heard_seconds, 1)],
   ["its last collective", (r) => r.collectives && r.collectives.length ?
     `${workText(r.collectives.at(-1))}: ${r.collectives.at(-1).state}` : "did not answer", "text"],
+  ["phase", (r) => r.phase, "text"], ["in phase, s", (r) => fixed(r.phase_seconds, 1)],
+  ["step", (r) => number(r.step)], ["bucket", (r) => known(r.bucket) ? String(r.bucket) : "–"],
+  ["heard, s ago", (r) => fixed(r.heard_seconds, 1)], ["pid", (r) => String(r.pid)],
 ];
 
 const collectiveColumns = [
@@ -77,7 +77,7 @@ function incidentContent(name, i) {
   for (const r of i.ranks)
     if (r.collectives && r.collectives.length)
       parts.push(makeDetails(
-        element("summary", `The last ${r.collectives.length} collectives of rank ${r.rank}`),
+        element("summary", `The last collectives of rank ${r.rank}: ${r.collectives.length}`),
         () => [makeTable(`Collectives of rank ${r.rank}`, collectiveColumns,
           [...r.collectives].reverse())]));
   if (!isReport) {

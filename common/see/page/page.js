@@ -143,10 +143,11 @@ function eventText(e) {
     .map(([key, v]) => `${key.replaceAll("_", " ")} ${typeof v === "number" ? number(v) : v}`).join(", ");
 }
 
-// A report may be of a run of days, and is read later.
+// A run may take days, and a report is read later.
 function when(time) {
   const date = new Date(1000 * time);
-  return isReport ? date.toLocaleString() : date.toLocaleTimeString();
+  const isToday = date.toDateString() === new Date().toDateString();
+  return isReport || !isToday ? date.toLocaleString() : date.toLocaleTimeString();
 }
 
 function showEvent(e) {
