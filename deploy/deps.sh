@@ -7,7 +7,7 @@
 #   deploy/deps.sh --run      only those for running a built daemon
 #   --list                    with any of them: prints the package names and changes nothing
 #
-# Of the packages for tests chromium (370 MB on the disk with its driver) shows the page of --http,
+# Of the packages for tests chromium (380 MB on the disk with its driver) shows the page of --http,
 # and prometheus (95 MB) has promtool.  Debian starts prometheus as a service, on port 9090, where
 # systemd runs: `systemctl disable --now prometheus` ends that, and the tests do not need it.
 #
