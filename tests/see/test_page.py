@@ -112,6 +112,15 @@ class Page(unittest.TestCase):
         self.window.run("$('columns').cells[0].firstChild.click()")
         self.assertEqual(self.column()[:3], ["999", "998", "997"])
 
+    def test_print(self):
+        """On paper all ranks are there."""
+        self.open(None, made_up.status_of(300, 0))
+        shown = self.column()
+        self.window.run("dispatchEvent(new Event('beforeprint'))")
+        self.assertEqual(self.column(), [str(k) for k in range(300)])
+        self.window.run("dispatchEvent(new Event('afterprint'))")
+        self.assertEqual(self.column(), shown)
+
     def test_only_changes_are_written(self):
         """The same status again changes nothing in the table; another phase changes one cell."""
         status = made_up.status_of(1000, 0)

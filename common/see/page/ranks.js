@@ -42,7 +42,7 @@ const columns = [
   measure("energy, J", joules, (v) => known(v) ? number(Math.round(v)) : "–"),
 ];
 
-let ranks = [], inOrder = [], sortBy = 0, sortDown = false, rowHeight = 0;
+let ranks = [], inOrder = [], sortBy = 0, sortDown = false, rowHeight = 0, isPrinted = false;
 const widest = columns.map(() => 0); // characters that a column had room for
 
 function makeColumns() {
@@ -61,6 +61,10 @@ function makeColumns() {
   });
   $("rows").addEventListener("scroll", showVisible, {passive: true});
   window.addEventListener("resize", showVisible);
+  for (const name of ["beforeprint", "afterprint"]) window.addEventListener(name, () => {
+    isPrinted = name === "beforeprint";
+    showVisible();
+  });
 }
 
 function setAttribute(e, name, value) {
@@ -86,9 +90,10 @@ function ranksInOrder() {
   return keyed.map(([, r]) => r);
 }
 
-// The first and the last row that are in the document.
+// The first row that is in the document, and the one behind the last.
 function visibleRows() {
   const box = $("rows"), n = inOrder.length;
+  if (isPrinted) return [0, n]; // paper does not scroll
   if (n <= MOST_WHOLE || rowHeight === 0) return [0, Math.min(n, MOST_WHOLE)];
   const first = Math.floor(box.scrollTop / rowHeight) - ROWS_BEYOND;
   const last = Math.ceil((box.scrollTop + box.clientHeight) / rowHeight) + ROWS_BEYOND;
