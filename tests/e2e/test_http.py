@@ -5,8 +5,10 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import socket
+import subprocess
 import urllib.error
 import urllib.request
 
@@ -46,6 +48,7 @@ class Http(dp.Case):
         self.assertEqual(code, 200)
         self.assertRegex(text, r'\ndptrain_ranks_lost_total\{run="demo"\} 1\n')
         self.assertRegex(text, r'\ndptrain_ranks\{run="demo"\} 2\n')
+        self.check_metrics(text)
         self.assertRegex(text, r'\ndptrain_rank_step\{run="demo",rank="1",host="[^"]+"\} \d+\n')
         code, text = self.get(url + "health")
         self.assertEqual((code, json.loads(text)["status"]), (200, "ok"))
@@ -93,6 +96,13 @@ class Http(dp.Case):
     def steps(self, url):
         status = json.loads(self.get(url + "api/status")[1])
         return status if status.get("step", 0) > 50 else None
+
+    def check_metrics(self, text):
+        """Prometheus's own check of names and types, where it is there."""
+        if shutil.which("promtool"):
+            told = subprocess.run(["promtool", "check", "metrics"], input=text, text=True,
+                                  capture_output=True)
+            self.assertEqual((told.returncode, told.stdout + told.stderr), (0, ""))
 
     def listen(self, url):
         """The stream has a status, rows, and the events of an epoch.  No event is missing, from the
