@@ -173,11 +173,12 @@ class Page(unittest.TestCase):
         status = made_up.status_of(3, 0)
         self.open(None, status)
         for joules, missing, text in (
-                ({"package": 1234.4, "gpu": None}, None, "Energy so far: processors 1234 J"),
+                ({"package": 1234.4, "gpu": None}, None, "Energy so far: processors 1234 J."),
                 ({"package": 54321, "gpu": 7.2e6}, None,
-                 "Energy so far: processors 54.3 kJ, GPUs 2.00 kWh"),
+                 "Energy so far: processors 54.3 kJ, GPUs 2.00 kWh."),
                 ({"package": None, "gpu": 0.4}, "no counter <here>",
-                 "Energy so far: GPUs 0 J, not known: no counter <here>"),
+                 "Energy so far: GPUs 0 J. Energy is not known: no counter <here>"),
+                ({"package": None, "gpu": None}, "no counter", "Energy is not known: no counter"),
                 ({"package": None, "gpu": None}, None, ""), (None, None, "")):
             self.show({**status, "joules": joules, "energy_missing": missing})
             self.assertEqual(self.window.run("$('energy').textContent"), text)

@@ -129,8 +129,8 @@ function energyText(s) {
   const parts = [];
   if (known(processors)) parts.push(`processors ${energy(processors)}`);
   if (known(gpu)) parts.push(`GPUs ${energy(gpu)}`);
-  if (s.energy_missing) parts.push(`not known: ${s.energy_missing}`);
-  return parts.length ? `Energy so far: ${parts.join(", ")}` : "";
+  const sum = parts.length ? `Energy so far: ${parts.join(", ")}. ` : "";
+  return s.energy_missing ? `${sum}Energy is not known: ${s.energy_missing}` : sum.trim();
 }
 
 // ---- events ----

@@ -110,7 +110,7 @@ function makeRow() {
 // Columns only grow, so that the table does not shake while it is scrolled.
 function widen(i, n) {
   widest[i] = n;
-  $("columns").cells[i].style.minWidth = `calc(${n}ch + 20px)`;
+  $("columns").cells[i].style.minWidth = `calc(${n}ch + 14px)`;
 }
 
 function showRow(row, r, at) {
