@@ -124,6 +124,23 @@ class Page(unittest.TestCase):
         self.window.run("$('columns').cells[0].firstChild.click()")
         self.assertEqual(self.column()[:3], ["999", "998", "997"])
 
+    def test_scrolled(self):
+        """Wherever the table is scrolled to, it stays there, and rows fill what can be seen."""
+        self.open(None, made_up.status_of(1000, 0))
+        for top in (700, 9000, 400, 20000):
+            self.window.run(f"($('rows').scrollTop = {top})")
+            self.window.run("""new Promise((done) => {
+              let n = 30;  // frames, in each of which it might move on
+              const frame = () => n-- ? requestAnimationFrame(frame) : done();
+              frame();
+            })""")
+            at, height, first, n = self.window.run(
+                "[$('rows').scrollTop, rowHeight, Number($('ranks').rows[0].cells[0].textContent), "
+                "$('ranks').rows.length]")
+            self.assertEqual(at, top)
+            self.assertLessEqual(first * height, top)
+            self.assertGreaterEqual((first + n) * height, top + 480)
+
     def test_print(self):
         """On paper all ranks are there."""
         self.open(None, made_up.status_of(300, 0))

@@ -135,7 +135,7 @@ function showVisible() {
   while (body.rows.length < end - begin) body.append(makeRow());
   for (let i = begin; i < end; i++) showRow(body.rows[i - begin], inOrder[i], i);
   if (rowHeight === 0 && body.rows.length > 0) { // measured once: all rows are alike
-    rowHeight = body.rows[0].getBoundingClientRect().height;
+    rowHeight = body.getBoundingClientRect().height / body.rows.length;
     if (inOrder.length > MOST_WHOLE) return showVisible();
   }
   setHeight($("above"), begin);
