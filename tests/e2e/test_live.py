@@ -151,6 +151,27 @@ class Live(dp.Case):
         self.assert_exit(driver, FAILED)
         self.assert_exit(watch, FAILED, "the run in runs/failed has failed after step")
 
+    def test_standby(self):
+        """A standby goes on with the run, and is watched from then on."""
+        port = dp.free_port()
+        driver = self.driver("--port", str(port), "--run-dir", "runs/demo", n=2, job=ENDLESS,
+                             port=False)
+        standby = self.start([DRIVER, "--standby", "--root", f"127.0.0.1:{port}", "--port", "0",
+                              "--run-dir", "runs/demo"])
+        standby.wait_line("as its standby")
+        follower = self.follower("--rank", "1", port=port)
+        self.wait_event("first_step")
+        watch = self.watch()
+        dp.wait_for("a question", self.asked)
+        driver.kill()
+        self.wait_event("recovered")
+        dp.wait_for("a question to the standby", lambda: len(self.asked()) == 2)
+        self.assertEqual({line["pid"] for line in self.asked()}, {watch.pid})
+        standby.signal(signal.SIGTERM)
+        for daemon in (standby, follower):
+            self.assert_exit(daemon, STOPPED)
+        self.assert_exit(watch, STOPPED, "the run in runs/demo has stopped after step")
+
     def test_refused(self):
         """Nothing to watch, or too much."""
         os.makedirs(self.path("runs/old"))
