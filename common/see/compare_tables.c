@@ -94,6 +94,18 @@ static void compare_cost(const struct compare_run *r, char out[COMPARE_CELL])
         compare_real(out, "%.2f", r->past.status.cost);
 }
 
+/* The sum of the counters that there are; status.no_energy says which are not. */
+static void compare_energy(const struct compare_run *r, char out[COMPARE_CELL])
+{
+    const struct energy_sums *s = &r->past.status.energy;
+    double joules = 0;
+
+    for (int i = 0; i < ENERGY_KINDS; i++)
+        joules += energy_joules(s, i);
+    if (energy_is_known(s))
+        compare_real(out, "%.4g", 1e-3 * joules);
+}
+
 /* A cell that its function leaves alone is a dash; a column of dashes is left out. */
 static const struct {
     const char *title;
@@ -109,6 +121,7 @@ static const struct {
     {"samples/s", compare_speed},
     {"ranks", compare_ranks},
     {"ranks lost", compare_lost},
+    {"energy, kJ", compare_energy},
     {"cost", compare_cost},
 };
 

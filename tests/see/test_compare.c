@@ -16,6 +16,10 @@
     "{\"event\":\"epoch\",\"time\":103,\"epoch\":1,\"step\":20,\"train_loss\":0.5," \
     "\"validation_loss\":" loss "}\n"
 
+#define ENERGY                                                                    \
+    "{\"event\":\"form\",\"time\":104,\"joules\":{\"package\":1500,\"gpu\":250}," \
+    "\"wall_seconds\":9,\"badput\":{}}\n"
+
 static void write_run(const char *dir, const char *job, const char *events)
 {
     char *path = xasprintf("%s/job.yaml", dir);
@@ -65,7 +69,7 @@ static void test_two(void **state)
     write_run("b",
               "name: b\nmodel: {arch: lenet}\ndata: {format: digits}\n"
               "optimizer: {name: adam, lr: 0.5}\n",
-              EVENTS EPOCH("0.125"));
+              EVENTS EPOCH("0.125") ENERGY);
     page = compare(run, 2);
     assert_int_equal(count(page, "class=\"line r0\" d=\"M1 "), 2); /* in both tables */
     assert_int_equal(count(page, "class=\"line r1\" d=\"M1 "), 2);
@@ -78,6 +82,7 @@ static void test_two(void **state)
     assert_non_null(strstr(page, "<tr><td>optimizer.name</td><td>sgd</td><td>adam</td></tr>"));
     assert_non_null(strstr(page, "<tr><td>optimizer.momentum</td><td>0</td><td>–</td></tr>"));
     assert_int_equal(count(page, "<td>train.epochs</td>"), 0);
+    assert_int_equal(count(page, "<td>1.75</td>"), 1);
     assert_int_equal(count(page, ">cost<"), 0); /* no run has one */
     assert_int_equal(count(page, ">Validation loss<"), 1);
     assert_int_equal(count(page, ">Training accuracy, %<"), 0);
