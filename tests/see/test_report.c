@@ -117,6 +117,10 @@ static void test_resumed(void **state)
     p = read_past();
     assert_string_equal(p.status.stage, "running when last heard");
     past_fini(&p);
+    write_run(START FORM EPOCH "{\"event\":\"error\",\"time\":104}\n" START FORM);
+    p = read_past();
+    assert_string_equal(p.status.stage, "running when last heard");
+    past_fini(&p);
     write_run(START FORM EPOCH DONE START FORM);
     p = read_past();
     assert_string_equal(p.status.stage, "running when last heard");
@@ -249,6 +253,9 @@ static void test_incidents(void **state)
     json_decref(o);
     o = document(page, "incidents-incident-4.json");
     assert_string_equal(json_string_value(json_object_get(o, "message")), "</script>");
+    json_decref(o);
+    o = document(page, "status");
+    assert_int_equal(json_integer_value(json_object_get(o, "incidents")), 4);
     json_decref(o);
     assert_int_equal(count(page, "id=\"dptrain-incidents-"), 2);
     json_decref(document(page, "incidents-incident-1.json"));
