@@ -154,6 +154,22 @@ class Contrastive(dp.Case):
             want = self.network(torch.from_numpy(self.image), torch.from_numpy(self.text))["image"]
         np.testing.assert_allclose(np.load(self.path("out.npy")), want.numpy(), atol=1e-5)
 
+    def test_lost_rank(self):
+        """Two ranks go on with the batch of three: the losses are those of one rank"""
+        loss = "{image: {name: contrastive, with: text, temperature: 0.2}}"
+        want, *_ = self.ours(1, loss)
+        job = self.job(loss, cluster__heartbeat_timeout=600, cluster__deadlines__step=600,
+                       cluster__min_ranks=2, cluster__replace_timeout=0)
+        driver = self.driver("--threads", "1", "--device", "cpu", "--run-dir", "lost", "--inject",
+                             "kill:rank1@step7", n=3, job=job)
+        ranks = [self.follower("--threads", "1", "--rank", str(k)) for k in (1, 2)]
+        for daemon in (driver, ranks[1]):
+            self.assert_exit(daemon, dp.FINISHED)
+        self.assertEqual(self.events("recovered", "lost")[0]["nranks"], 2)
+        with open(self.path("lost", "metrics.csv"), encoding="ascii") as file:
+            seen = {int(row["step"]): float(row["loss"]) for row in csv.DictReader(file)}
+        np.testing.assert_allclose([seen[k + 1] for k in range(STEPS)], want, rtol=2e-5)
+
     def test_refused(self):
         text = "{image: {name: contrastive, with: text}}"
         for more, said in (({"train__accumulate": 2}, "train.accumulate 2 would compare those of "),
