@@ -1,6 +1,8 @@
 /* standby, voters: who leads a run that has a standby.  The test plays all other processes. */
 #include "rig.h"
 
+#include "base/hash.h"
+
 static const char run[] = "run-1";
 
 /* ---- the count ---- */
@@ -313,7 +315,9 @@ static void the_log_tells_of_each_follower_once(void **state)
 static void it_sends_followers_back(void **state)
 {
     struct rig r;
+    char hash[HASH_TEXT_LEN];
     (void)state;
+    hash_to_text(hash_of("name: x", 7), hash);
     stand_by(&r);
     come(&r, 1, 1, voters_of(4, 7, 4, "s1"));
     assert_false(r.is_closed[1]);
@@ -324,6 +328,7 @@ static void it_sends_followers_back(void **state)
     come(&r, 2, 1, voters_of(4, 7, 4, "s1"));
     rig_reconnect(&r); /* the driver is there again */
     assert_int_equal(r.sent[0]->hello->form_generation, 7);
+    assert_string_equal(r.sent[0]->hello->run_job, hash); /* by which it knows the job */
     get_welcome(&r, 4, run);
     assert_true(r.is_closed[2]);
     come(&r, 3, 1, voters_of(4, 7, 4, "s1"));
