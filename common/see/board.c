@@ -37,6 +37,7 @@ struct board {
     const struct job *job;
     struct writer *writer;
     atomic_int has_failed; /* told */
+    int has_no_matrix;     /* told */
 
     /* The writer's. */
     int fd;            /* -1: not open */
@@ -262,6 +263,16 @@ static void board_row(struct board *b, const struct metrics_row *row)
     board_put(b, &t);
 }
 
+/* Classes are told, but their confusions were not counted. */
+static void board_tell_no_matrix(struct board *b)
+{
+    if (!b->has_no_matrix)
+        log_info("%s: there is no confusion matrix; it is drawn where a target is one of up to %d "
+                 "classes, but for the next token",
+                 b->folder, MATRIX_MOST);
+    b->has_no_matrix = 1;
+}
+
 static void board_epoch(struct board *b, const struct session_epoch *e)
 {
     struct board_task t = {.kind = BOARD_EPOCH, .step = e->step};
@@ -272,8 +283,11 @@ static void board_epoch(struct board *b, const struct session_epoch *e)
     }
     if (e->is_validated) {
         board_add(&t, "loss/validation", e->validation_loss);
-        if (e->validation_accuracy != NOT_MEASURED)
+        if (e->validation_accuracy != NOT_MEASURED) {
             board_add_known(&t, "accuracy/validation", e->validation_accuracy);
+            if (!e->figures)
+                board_tell_no_matrix(b);
+        }
         t.figures = e->figures ? xstrdup(e->figures) : NULL;
     }
     if (t.n)

@@ -16,6 +16,7 @@ import find_torch
 
 find_torch.need("tensorboard")
 
+import numpy  # noqa: E402
 from tensorboard.backend.event_processing import event_accumulator  # noqa: E402
 from tensorboard.plugins.hparams import plugin_data_pb2  # noqa: E402
 
@@ -184,6 +185,20 @@ class TensorBoard(Case):
             evaluated = [json.loads(line) for line in said.stdout.splitlines()
                          if '"confusion"' in line]
             self.assertEqual(evaluated[0]["confusion"], counts)
+
+    def test_many_classes(self):
+        """Beyond 100 classes there is no picture, which is told once."""
+        numpy.save(self.path("x.npy"), numpy.zeros((404, 4), numpy.float32))
+        numpy.save(self.path("y.npy"), numpy.arange(404) % 101)
+        files = "[x.npy, y.npy]"
+        driver = self.run_driver("--run-dir", self.path("run"),
+                                 job={**dp.LIGHT, "report.tensorboard": "true", "train.epochs": 2,
+                                      "data.format": "npy", "data.path": self.folder,
+                                      "data.train": files, "data.validation": files,
+                                      "train.global_batch": 101})
+        self.assertEqual(driver.text.count("there is no confusion matrix"), 1)
+        self.assertEqual(read(self.path("run", "tensorboard")).Tags()["images"], [])
+        self.assertFalse(os.path.exists(self.path("run", "confusion.csv")))
 
     def test_damage(self):
         """The reader sees a bit that differs, so the checksums that it found good were."""
