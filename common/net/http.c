@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -201,13 +202,25 @@ static enum MHD_Result http_keep_token(struct http *h, struct MHD_Connection *c)
     return rc;
 }
 
+static enum MHD_Result http_count_host(void *n, enum MHD_ValueKind kind, const char *key,
+                                       const char *value)
+{
+    (void)kind;
+    (void)value;
+    *(int *)n += !strcasecmp(key, MHD_HTTP_HEADER_HOST);
+    return MHD_YES;
+}
+
 static struct gate_request http_parts(const struct http *h, struct MHD_Connection *c)
 {
-    return (struct gate_request){.host = http_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST),
-                                 .authorization =
-                                     http_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION),
-                                 .query = http_value(c, MHD_GET_ARGUMENT_KIND, "token"),
-                                 .cookie = http_value(c, MHD_COOKIE_KIND, h->cookie)};
+    struct gate_request r = {.host = http_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST),
+                             .authorization =
+                                 http_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION),
+                             .query = http_value(c, MHD_GET_ARGUMENT_KIND, "token"),
+                             .cookie = http_value(c, MHD_COOKIE_KIND, h->cookie)};
+
+    MHD_get_connection_values(c, MHD_HEADER_KIND, http_count_host, &r.n_hosts);
+    return r;
 }
 
 static enum MHD_Result http_answer_document(struct http *h, struct MHD_Connection *c, int i)
@@ -224,6 +237,8 @@ static enum MHD_Result http_answer(struct http *h, struct MHD_Connection *c, con
     case ROUTE_METHOD:
         return http_say(c, MHD_HTTP_METHOD_NOT_ALLOWED, "this server can be looked at: GET, HEAD\n",
                         MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
+    case ROUTE_TWO_HOSTS:
+        return http_say(c, MHD_HTTP_BAD_REQUEST, "a request has one Host header\n", NULL, NULL);
     case ROUTE_OTHER_HOST:
         return http_say(c, MHD_HTTP_FORBIDDEN, h->other_host, NULL, NULL);
     case ROUTE_NO_TOKEN:

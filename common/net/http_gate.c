@@ -93,6 +93,8 @@ void gate_own_name(char out[ADDR_MAX_HOST])
 
 enum gate_verdict gate_check(const struct gate *g, const struct gate_request *r)
 {
+    if (r->n_hosts > 1) /* RFC 9112, 3.2: a proxy may have looked at another one */
+        return GATE_TWO_HOSTS;
     if (!g->token[0] && r->host && !gate_is_own_host(g, r->host))
         return GATE_OTHER_HOST;
     if (!g->token[0] || gate_is_token(g, r->query) || gate_is_token(g, r->cookie) ||

@@ -29,7 +29,8 @@ struct gate {
 
 /* The parts of a request that count; NULL: it has none. */
 struct gate_request {
-    const char *host;          /* the Host header */
+    const char *host;          /* the first Host header */
+    int n_hosts;               /* how many there are */
     const char *authorization; /* the header of this name */
     const char *query;         /* ?token=... */
     const char *cookie;        /* the cookie's value */
@@ -38,7 +39,7 @@ struct gate_request {
 /* The name of this host, or "". */
 void gate_own_name(char out[ADDR_MAX_HOST]);
 
-enum gate_verdict { GATE_OPEN, GATE_OTHER_HOST, GATE_NO_TOKEN };
+enum gate_verdict { GATE_OPEN, GATE_TWO_HOSTS, GATE_OTHER_HOST, GATE_NO_TOKEN };
 
 /* The first 32 digits of HMAC-SHA256(secret, a fixed text).  Returns 0, or -1: OpenSSL cannot. */
 int gate_token(const struct secret *s, char out[GATE_TOKEN]);

@@ -35,6 +35,8 @@ struct http_route http_route_of(const struct http_options *o, const struct gate 
     if (!http_is_method(method))
         return (struct http_route){ROUTE_METHOD, 0, NULL};
     switch (gate_check(g, r)) {
+    case GATE_TWO_HOSTS:
+        return (struct http_route){ROUTE_TWO_HOSTS, 0, NULL};
     case GATE_OTHER_HOST:
         return (struct http_route){ROUTE_OTHER_HOST, 0, NULL};
     case GATE_NO_TOKEN:

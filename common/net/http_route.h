@@ -8,6 +8,7 @@
 
 enum http_route_kind {
     ROUTE_METHOD,     /* refused: neither GET nor HEAD */
+    ROUTE_TWO_HOSTS,  /* refused: not a request */
     ROUTE_OTHER_HOST, /* refused */
     ROUTE_NO_TOKEN,   /* refused */
     ROUTE_NOTHING,    /* there is nothing at this path */

@@ -117,10 +117,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!part[PATH])
         return 0;
     g = &gates[(data[0] & 3) % ARRAY_LEN(gates)];
-    r = (struct gate_request){part[HOST], part[AUTHORIZATION], part[QUERY], part[COOKIE]};
+    r = (struct gate_request){part[HOST], data[0] >> 6 & 3, part[AUTHORIZATION], part[QUERY],
+                              part[COOKIE]};
     to = http_route_of(&options, g, part[METHOD], part[PATH], &r);
     again = http_route_of(&options, g, part[METHOD], part[PATH], &r);
     ASSERT(to.kind == again.kind && to.i == again.i);
+    ASSERT(r.n_hosts < 2 || to.kind <= ROUTE_TWO_HOSTS);
     check(g, part, to);
     return 0;
 }

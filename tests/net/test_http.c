@@ -212,6 +212,9 @@ static void others_are_refused(void **state)
          "HTTP/1.1 200 "},
         {"GET /status HTTP/1.1\r\nHost: [::1]:80\r\nConnection: close\r\n\r\n", "HTTP/1.1 200 "},
         {"GET /status HTTP/1.1\r\nConnection: close\r\n\r\n", "HTTP/1.1 400 "},
+        {"GET /status HTTP/1.1\r\nHost: localhost\r\nhost: evil.example\r\nConnection: close"
+         "\r\n\r\n",
+         "HTTP/1.1 400 "},
         {"GET /../../etc/passwd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
          "HTTP/1.1 404 "},
         {"GET /%00%ff%zz?%=&&token HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
