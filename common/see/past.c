@@ -339,7 +339,7 @@ static void past_settle(struct past *p, const char *run_dir, double now_s)
     s->n_incidents = past_count_incidents(run_dir);
     s->stage_s = age;
     s->step = s->latest.step;
-    s->epoch = s->latest.epoch;
+    s->epoch = max_i64(0, s->latest.epoch);
     s->step_age_s = -1;
     s->eta_s = NAN;
     for (int i = 0; i < s->n; i++) {

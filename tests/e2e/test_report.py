@@ -11,8 +11,12 @@ import urllib.request
 
 import browser
 import dp
+import schema
 from dp import DRIVER, ENDLESS, FAILED, FINISHED, SMALL, STOPPED, USAGE
 
+with open(os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                       "../../docs/operating/status.schema.json"), encoding="utf-8") as schema_file:
+    SCHEMA = json.load(schema_file)
 VOID = {"meta", "link", "img", "input", "br"}
 
 
@@ -59,6 +63,9 @@ class Report(dp.Case):
         self.assertEqual([a for a in reader.addresses if not a.startswith("data:")], [])
         self.assertEqual(set(re.findall(r"https?://[^\s\"'\\]*", text)),
                          {"http://www.w3.org/2000/svg"})
+        if "dptrain-status" in reader.documents:
+            self.assertEqual(list(schema.faults(reader.documents["dptrain-status"], SCHEMA,
+                                                SCHEMA)), [])
         return reader.documents
 
     def test_while_training(self):
@@ -203,6 +210,8 @@ class Report(dp.Case):
         self.assertEqual(events, [e["event"] for e in reversed(self.events())])
         dp.wait_for("curves", lambda: window.run("document.images[0].naturalWidth") > 0)
         self.assertIn("data:", text("job"))
+        dp.wait_for("the job to be open", lambda: window.run(
+            "document.getElementById('job').getClientRects().length > 0"))
         self.assertIn("step 7: rank 1 hangs", text("incidents"))
         window.run("document.querySelector('#incidents details').open = true")
         dp.wait_for("the incident", lambda: window.run(

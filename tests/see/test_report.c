@@ -88,9 +88,14 @@ static void test_stage(void **state)
     write_run(START FORM LOST);
     p = read_past();
     assert_string_equal(p.status.stage, "running when last heard");
+    assert_int_equal(p.status.epoch, 2); /* as metrics.csv has it */
     assert_int_equal(p.status.n_here, 1);
     assert_int_equal(p.status.rank[1].role, STATUS_MISSING);
     assert_int_equal(p.status.latest.n_lost, 1);
+    past_fini(&p);
+    write_text("metrics.csv", HEADER);
+    p = read_past();
+    assert_int_equal(p.status.epoch, 0);
     past_fini(&p);
     assert_int_equal(owner_claim(".", 0, &err), 0);
     p = read_past();

@@ -201,6 +201,7 @@ async function showReport() {
   setText($("link"), `as of ${when(made.time)}`);
   for (const e of await ask("/api/recent")) showEvent(e);
   await showJob();
+  $("job").closest("details").open = true; // it is printed, too
   await showIncidents();
   showStatus(await ask("/api/status"));
 }
