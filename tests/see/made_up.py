@@ -41,7 +41,8 @@ def status_of(n, i):
             "ranks_lost": 1, "failed": False, "incidents": 0, "goodput": 0.91,
             "badput": {"start": 4.0, "data": 1.5, "checkpoint": 2.0, "validation": 1.0, "lost": 1.2,
                        "repeated": 0.3, "waiting": 0.0},
-            "cost": 12.34, "cost_forecast": 480.0, "ranks": ranks}
+            "cost": 12.34, "cost_forecast": 480.0, "joules": {"package": 9e5 + i, "gpu": 8e6 + i},
+            "energy_missing": None, "ranks": ranks}
 
 
 def served(document):
