@@ -8,8 +8,8 @@ programs that need nothing but their arguments, and the end-to-end tests.  It le
 that need a compiler, a toolkit, PyTorch or the sources.  It also leaves out those that come out
 alike on every machine, and would make the bundle large: the tests on the simulated GPU, of job
 files, of imported and exported networks, of what is made to be looked at, of the passes from graph
-to program, and of the fuzz targets' seeds.  BUNDLE/tests/list gets one line for each test, which
-tests/run.sh reads in the bundle:
+to program, of the state and of strategies among ranks of one process, and of the fuzz targets'
+seeds.  BUNDLE/tests/list gets one line for each test, which tests/run.sh reads in the bundle:
 
     NAME <tab> SECONDS <tab> [VARIABLE=VALUE]... COMMAND, from the bundle's folder
 """
@@ -21,7 +21,7 @@ import subprocess
 import sys
 
 LEFT_OUT = {"plugin", "cudasim", "cudnn", "gpu", "fakegpu", "interop", "lint", "bench", "chroot",
-            "job", "deepspeed", "import", "export", "see", "fuzz"}
+            "job", "deepspeed", "import", "export", "see", "fuzz", "state", "strategy"}
 LEFT_OUT_TESTS = {"golden/data", "golden/half", "golden/pytorch",  # these read the sources
                   "golden/averages_sim", "golden/optimizers_sim",  # on the simulated GPU
                   "program/layout", "program/outputs", "program/plan",  # graphs alone

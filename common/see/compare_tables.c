@@ -203,7 +203,6 @@ static int compare_is_seen(const struct compare *c, int before, const char *key)
 static int compare_differs(const struct compare *c, const char *key)
 {
     const char *first = NULL;
-    int n = 0;
 
     for (int i = 0; i < c->n; i++) {
         const char *value = compare_value(&c->run[i], key);
@@ -211,7 +210,6 @@ static int compare_differs(const struct compare *c, const char *key)
         if (c->run[i].n_keys && (!value || (first && strcmp(first, value) != 0)))
             return 1;
         first = value ? value : first;
-        n += value != NULL;
     }
     return 0;
 }

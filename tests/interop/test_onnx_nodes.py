@@ -332,7 +332,7 @@ BAD = (
     ("Resize", {}, [None, np.array([1, 1, 1e9, 1e9], "f4")], "elements"),
     ("Einsum", {"equation": "nchw,nchw,nchw->n"}, [np.ones(X[1])] * 2, "one or two operands"),
     ("Einsum", {"equation": "nchw->q"}, [], "its equation gives"),
-    ("Einsum", {"equation": "nch->n"}, [], "its equation has"),
+    ("Einsum", {"equation": "nch->n"}, [], "as many letters as dimensions"),
     ("OneHot", {}, [np.array(0), np.array([0.0, 1.0])], "want a constant depth of 1 or more"),
     ("GroupNormalization", {"num_groups": 3}, [np.ones(4)] * 2, "it has 3 groups for 4 channels"),
     ("LayerNormalization", {}, [np.ones(4)], "its scale has another shape"),

@@ -90,8 +90,10 @@ static void test_each_key_has_its_recording(void **state)
 {
     const struct tape_key base = {.training = 1, .n_global = 8, .most = 3, .least = 2};
     struct tape_key key[9];
-    struct exchange_options o = {
-        .ring = ring_new(), .n_buckets = 1, .hooks = {.at = nowhere, .is_left_out = never}};
+    struct exchange_options o = {.ring = ring_new(),
+                                 .n_buckets = 1,
+                                 .is_device = 1,
+                                 .hooks = {.at = nowhere, .is_left_out = never}};
     struct counter c = {.base = {&counting}};
     struct exchange *x = exchange_new(&o);
     struct tapes *t = tapes_new(&c.base, x, 1);
