@@ -93,6 +93,12 @@ static void ring_add(struct http_streams *s, struct http_note *note)
 
 /* ---- one stream ---- */
 
+static void stream_cut(struct http_stream *s)
+{
+    s->is_over = 1;
+    http_turn_out(s->connection);
+}
+
 static struct http_note *stream_next(struct http_stream *s)
 {
     struct http_streams *all = &s->http->streams;
@@ -105,9 +111,16 @@ static struct http_note *stream_next(struct http_stream *s)
     return note_use(all->live);
 }
 
-/* 1: there is a note to be sent, or the rest of one. */
+/* 1: there is a note to be sent, or the rest of one.  A stream that waits for room in its socket is
+ * read before the streams are woken: the ring may have dropped its next note by then. */
 static int stream_has_note(struct http_stream *s)
 {
+    if (s->is_over)
+        return 0;
+    if (!s->note && s->at < s->http->streams.begin) {
+        stream_cut(s);
+        return 0;
+    }
     if (!s->note) {
         s->note = stream_next(s);
         s->n_sent = 0;
@@ -136,13 +149,11 @@ static ssize_t stream_read(void *arg, uint64_t position, char *out, size_t room)
     size_t n = 0;
 
     (void)position;
-    if (s->is_over)
-        return MHD_CONTENT_READER_END_OF_STREAM;
     while (n < room && stream_has_note(s))
         n += stream_copy(s, out + n, room - n);
     if (n)
         return (ssize_t)n;
-    if (s->http->is_closing)
+    if (s->is_over || s->http->is_closing)
         return MHD_CONTENT_READER_END_OF_STREAM;
     MHD_suspend_connection(s->connection);
     s->is_asleep = 1;
@@ -161,12 +172,6 @@ static void stream_free(void *arg)
         uv_timer_stop(&h->beat);
     note_drop(s->note);
     free(s);
-}
-
-static void stream_cut(struct http_stream *s)
-{
-    s->is_over = 1;
-    http_turn_out(s->connection);
 }
 
 /* ---- all streams ---- */
