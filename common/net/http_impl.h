@@ -10,8 +10,9 @@
 #include "net/http_route.h"
 
 enum {
-    HTTP_FRESH_MS = 1000, /* a document is made at most so often */
-    HTTP_SPARE = 8,       /* places that are kept free by turning idle connections out */
+    HTTP_FRESH_MS = 900, /* a document is made at most so often.  Less than a beat of the streams:
+                          * one that comes early would send again what the beat before has sent. */
+    HTTP_SPARE = 8,      /* places that are kept free by turning idle connections out */
     HTTP_URL = 448,
     HTTP_NAME = ADDR_MAX_HOST + ADDR_TEXT, /* an address in a link */
     HTTP_COOKIE = 32,
