@@ -194,7 +194,7 @@ class Page(unittest.TestCase):
                 ({"package": 54321, "gpu": 7.2e6}, None,
                  "Energy so far: processors 54.3 kJ, GPUs 2.00 kWh."),
                 ({"package": None, "gpu": 0.4}, "no counter <here>",
-                 "Energy so far: GPUs 0 J. Energy is not known: no counter <here>"),
+                 "Energy so far: GPUs 0 J. Not known: no counter <here>"),
                 ({"package": None, "gpu": None}, "no counter", "Energy is not known: no counter"),
                 ({"package": None, "gpu": None}, None, ""), (None, None, "")):
             self.show({**status, "joules": joules, "energy_missing": missing})

@@ -129,8 +129,9 @@ function energyText(s) {
   const parts = [];
   if (known(processors)) parts.push(`processors ${energy(processors)}`);
   if (known(gpu)) parts.push(`GPUs ${energy(gpu)}`);
-  const sum = parts.length ? `Energy so far: ${parts.join(", ")}. ` : "";
-  return s.energy_missing ? `${sum}Energy is not known: ${s.energy_missing}` : sum.trim();
+  const sum = parts.length ? `Energy so far: ${parts.join(", ")}.` : "";
+  if (!s.energy_missing) return sum;
+  return `${sum ? `${sum} Not` : "Energy is not"} known: ${s.energy_missing}`;
 }
 
 // ---- events ----
