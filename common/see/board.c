@@ -24,6 +24,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "ckpt/owner.h"
+#include "model/losses.h"
 #include "report/run_dir.h"
 #include "see/board_events.h"
 #include "see/matrix.h"
@@ -263,12 +264,12 @@ static void board_row(struct board *b, const struct metrics_row *row)
     board_put(b, &t);
 }
 
-/* Classes are told, but their confusions were not counted. */
+/* Classes are told, or the loss compares outputs with none, so confusions were not counted. */
 static void board_tell_no_matrix(struct board *b)
 {
     if (!b->has_no_matrix)
         log_info("%s: there is no confusion matrix; it is drawn where a target is one of up to %d "
-                 "classes, but for the next token",
+                 "classes that the loss compares outputs with, but for the next token",
                  b->folder, MATRIX_MOST);
     b->has_no_matrix = 1;
 }
@@ -283,11 +284,11 @@ static void board_epoch(struct board *b, const struct session_epoch *e)
     }
     if (e->is_validated) {
         board_add(&t, "loss/validation", e->validation_loss);
-        if (e->validation_accuracy != NOT_MEASURED) {
+        if (e->validation_accuracy != NOT_MEASURED)
             board_add_known(&t, "accuracy/validation", e->validation_accuracy);
-            if (!e->figures)
-                board_tell_no_matrix(b);
-        }
+        if (!e->figures &&
+            (e->validation_accuracy != NOT_MEASURED || loss_is_free(b->job->model.loss)))
+            board_tell_no_matrix(b);
         t.figures = e->figures ? xstrdup(e->figures) : NULL;
     }
     if (t.n)

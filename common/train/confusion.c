@@ -45,7 +45,7 @@ int confusion_begin(struct trainer *t, struct confusion **out, struct err *err)
     if (!t->job->report.tensorboard || t->valid_set->has_no_labels || !judge_has_matrix(t))
         return 0;
     rc = predict_find_row(t, &row, err);
-    if (rc < 0)
+    if (rc < 0 || !judge_can_count(t, shape_elements(&row)))
         return rc;
     c = xcalloc(1, sizeof *c);
     c->t = t;

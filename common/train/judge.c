@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/util.h"
+#include "model/losses.h"
 
 enum { BLOCK = 256, FEW = 8 }; /* samples that are read at once; FEW: with pictures */
 
@@ -77,7 +78,14 @@ int judge_has_matrix(const struct trainer *t)
 {
     const struct sample_field *f = judge_target_of(t);
 
-    return f->role == SAMPLE_CLASS && f->n_classes <= JUDGE_MOST_SHOWN && !predicts_next_token(t);
+    return !loss_is_free(t->job->model.loss) && f->role == SAMPLE_CLASS &&
+           f->n_classes <= JUDGE_MOST_SHOWN && !predicts_next_token(t);
+}
+
+int judge_can_count(const struct trainer *t, int64_t n_outputs)
+{
+    return judge_has_matrix(t) && judge_can(t, n_outputs) &&
+           n_outputs / sample_n_predictions(t->spec) <= JUDGE_MOST_MATRIX;
 }
 
 struct judge *judge_new(const struct trainer *t, int64_t n_outputs)
@@ -223,7 +231,7 @@ int judge_rows(struct judge *j, int64_t first, int64_t n, const float *x, struct
 
 void judge_count(struct judge *j, const float *rows, const int32_t *targets, int64_t n)
 {
-    ASSERT(j->matrix);
+    ASSERT(j->matrix); /* judge_can_count */
     judge_take_classes(j, rows, targets, n * j->n_predictions);
 }
 

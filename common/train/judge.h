@@ -33,8 +33,12 @@ struct judge; /* opaque */
  * confusion matrix that anyone could read. */
 int judge_can(const struct trainer *t, int64_t n_outputs);
 
-/* 1: its confusions can be counted, and told as a whole matrix. */
+/* 1: its confusions may be told as a whole matrix.  Those of a network that computes its loss, or
+ * compares samples, may not: its outputs are no logits. */
 int judge_has_matrix(const struct trainer *t);
+
+/* 1: judge_has_matrix, and that many outputs can be counted. */
+int judge_can_count(const struct trainer *t, int64_t n_outputs);
 
 /* n_outputs: of one sample. */
 struct judge *judge_new(const struct trainer *t, int64_t n_outputs);
