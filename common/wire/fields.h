@@ -148,10 +148,10 @@
     ONLY(clock_ns,    INT(0, CLOCK)) \
     ONLY(echo_ns,     INT(0, CLOCK)) \
     ONLY(held_ns,     INT(0, CLOCK)) \
-    ITEM(resident_kib,   usage.resident_kib,   INT(0, MANY)) \
+    ITEM(resident_kib,   usage.resident_kib,   INT(0, KIB)) \
     ITEM(cpu_permille,   usage.cpu_permille,   INT(0, MANY)) \
     ITEM(gpu_permille,   usage.gpu_permille,   INT(0, MANY)) \
-    ITEM(gpu_memory_kib, usage.gpu_memory_kib, INT(0, MANY)) \
+    ITEM(gpu_memory_kib, usage.gpu_memory_kib, INT(0, KIB)) \
     ITEM(gpu_celsius,    usage.gpu_celsius,    INT(0, MANY)) \
     ITEM(gpu_mw,         usage.gpu_mw,         INT(0, MANY)) \
     ITEM(gpu_clock_mhz,  usage.gpu_clock_mhz,  INT(0, MANY))

@@ -10,6 +10,7 @@
 #include "wire/msg.h"
 
 #define MANY  (INT64_MAX / 2)    /* counts, steps, times: the sum of two does not overflow */
+#define KIB   (MANY / 1024)      /* KiB: as bytes they are many at most */
 #define CLOCK (INT64_C(1) << 60) /* ns since a machine began, 36 years: any four have a sum */
 #define RANK  0, MSG_MAX_RANKS - 1
 #define RANKS 1, MSG_MAX_RANKS

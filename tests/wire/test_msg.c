@@ -261,6 +261,9 @@ static void every_rule_is_enforced(void **state)
  * of a span. */
 #define LATEST_NS (INT64_MAX / 8 + 1)
 
+/* The status tells it in bytes. */
+#define MOST_KIB (INT64_MAX / 2 / 1024)
+
 /* Limits that the program relies on, stated here apart from the rules themselves: an interval of
  * 0 would send heartbeats without end. */
 static void what_would_do_harm_is_refused(void **state)
@@ -283,6 +286,8 @@ static void what_would_do_harm_is_refused(void **state)
         {4, "clock_ns", LATEST_NS + 1, LATEST_NS},
         {4, "echo_ns", LATEST_NS + 1, LATEST_NS},
         {4, "held_ns", INT64_MAX, LATEST_NS},
+        {4, "resident_kib", INT64_MAX / 1024 + 1, MOST_KIB},
+        {4, "gpu_memory_kib", INT64_MAX / 1024 + 1, MOST_KIB},
     };
     struct arena a;
     Wire__Control m;
