@@ -14,6 +14,10 @@
 
 enum { BLOCK = 256, FEW = 8 }; /* samples that are read at once; FEW: with pictures */
 
+/* Of all ranks together, in one collective, unless a row of each has more.  The ring of incidents
+ * keeps few collectives, so a sum takes few. */
+enum { SUM_BYTES = 16 << 20 };
+
 enum judged { JUDGED_CLASSES, JUDGED_LABELS, JUDGED_NUMBERS };
 
 /* Of one class or label. */
@@ -248,35 +252,38 @@ static void judge_tally(struct judge *j)
     }
 }
 
-/* Replace a row of the matrix by the sum over all ranks.  all: memory of one row of each. */
-static int judge_sum_row(struct judge *j, int64_t *row, int64_t *all, struct err *err)
+/* Replace n counts by their sums over all ranks.  all: memory of those of each rank. */
+static int judge_sum_part(struct judge *j, int64_t *part, int64_t n, int64_t *all, struct err *err)
 {
     const struct trainer *t = j->t;
-    const size_t n_bytes = (size_t)j->n_classes * sizeof *row;
+    const size_t n_bytes = (size_t)n * sizeof *part;
     const int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, (int64_t)n_bytes,
                                  PHASE_VALIDATE, RING_OF_ALLGATHER);
     int rc;
 
     ring_run(t->ring, id, clock_mono_ns());
-    rc = coll_allgather(t->step.coll, row, n_bytes, all, err);
+    rc = coll_allgather(t->step.coll, part, n_bytes, all, err);
     ring_end(t->ring, id, clock_mono_ns(), rc < 0);
     if (rc < 0)
         return err_wrap(err, "adding up the confusions");
-    memset(row, 0, n_bytes);
-    for (int64_t i = 0; i < j->n_classes * t->n_ranks; i++)
-        row[i % j->n_classes] += all[i];
+    memset(part, 0, n_bytes);
+    for (int64_t k = 0; k < t->n_ranks; k++)
+        for (int64_t i = 0; i < n; i++)
+            part[i] += all[k * n + i];
     return 0;
 }
 
 int judge_sum(struct judge *j, struct err *err)
 {
-    const int64_t c = j->n_classes;
+    const int64_t n = j->n_classes * j->n_classes, n_ranks = j->t->n_ranks;
+    const int64_t most = max_i64(SUM_BYTES / n_ranks / (int64_t)sizeof *j->matrix, j->n_classes);
+    const int64_t piece = min_i64(n, most);
     int64_t *all;
-    int rc = try_alloc((void **)&all, (size_t)(c * j->t->n_ranks) * sizeof *all,
+    int rc = try_alloc((void **)&all, (size_t)(piece * n_ranks) * sizeof *all,
                        "all ranks' confusions", err);
 
-    for (int64_t i = 0; i < c && rc == 0; i++)
-        rc = judge_sum_row(j, j->matrix + i * c, all, err);
+    for (int64_t at = 0; at < n && rc == 0; at += piece)
+        rc = judge_sum_part(j, j->matrix + at, min_i64(piece, n - at), all, err);
     free(all);
     judge_tally(j);
     return rc;
