@@ -5,6 +5,7 @@ PyTorch's losses on the whole batch, as have the weights and what validation tel
 It needs a Python with torch and safetensors (find_torch.py), and is skipped (77) without one.
 """
 import csv
+import os
 
 import find_torch
 
@@ -153,6 +154,45 @@ class Contrastive(dp.Case):
         with torch.no_grad():
             want = self.network(torch.from_numpy(self.image), torch.from_numpy(self.text))["image"]
         np.testing.assert_allclose(np.load(self.path("out.npy")), want.numpy(), atol=1e-5)
+
+    def assert_no_matrix(self, run, said):
+        self.assertEqual(said.count("there is no confusion matrix"), 1)
+        self.assertFalse(os.path.exists(self.path(run, "confusion.csv")))
+        self.assertEqual(len(self.events("epoch", run)), EPOCHS)
+
+    def test_tensorboard(self):
+        """Outputs that are compared with one another have no confusion matrix, which is told"""
+        loss = "{image: {name: contrastive, with: text, temperature: 0.2}}"
+        for n in (1, 2):
+            with self.subTest(n):
+                run = f"board{n}"
+                done = self.run_driver("--local", "--threads", "1", "--device", "cpu", "--run-dir",
+                                       run, n=n, job=self.job(loss, report__tensorboard="true"))
+                self.assert_no_matrix(run, done.text)
+
+    def test_tensorboard_own_loss(self):
+        """Nor has a network that gives its loss, although a target is a class"""
+        class Own(nn.Module):
+            def __init__(self, of):
+                super().__init__()
+                self.layer, self.of = nn.Linear(6, 10), of
+
+            def forward(self, x):
+                return {"own": self.of(self.layer(x).square())}
+
+        np.save(self.path("class.npy"), np.arange(SAMPLES) % 10)
+        files = "[image.npy, class.npy]"
+        for name, of in (("scalar", torch.mean), ("row", lambda x: x.mean(1))):
+            with self.subTest(name):
+                torch.export.save(torch.export.export(Own(of).train(), (torch.zeros(7, 6),),
+                                                      strict=False), self.path("own.pt2"))
+                job = self.job("output own", report__tensorboard="true", data__train=files,
+                               data__validation=files)
+                job["model.import"] = self.path("own.pt2")
+                del job["model.inputs"]
+                done = self.run_driver("--local", "--threads", "1", "--device", "cpu", "--run-dir",
+                                       name, n=1, job=job)
+                self.assert_no_matrix(name, done.text)
 
     def test_lost_rank(self):
         """Two ranks go on with the batch of three: the losses are those of one rank"""
