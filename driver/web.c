@@ -165,6 +165,13 @@ static int64_t web_n_known(const struct web *w, const char *last)
     return strtoll(last + n + 1, NULL, 10);
 }
 
+static int web_knows(void *arg, const char *last)
+{
+    const struct web *w = arg;
+
+    return web_n_known(w, last) > recent_first(&w->recent);
+}
+
 static void web_begin(void *arg, const char *last, struct buf *out)
 {
     const struct web *w = arg;
@@ -258,6 +265,7 @@ int web_open(uv_loop_t *loop, const struct web_sources *from, struct web **out, 
                              .live_event = "status",
                              .stream = "/api/events",
                              .begin = web_begin,
+                             .knows = web_knows,
                              .folders = folders,
                              .n_folders = ARRAY_LEN(folders)};
     char host[ADDR_MAX_HOST];

@@ -69,6 +69,9 @@ struct http_options { /* copied; what it points to stays */
     /* NULL, or puts the notes that a stream begins with.  `last` is the id of the newest note that
      * this reader has heard in a stream before, or foreign bytes; NULL: it has heard none. */
     void (*begin)(void *arg, const char *last, struct buf *out);
+    /* NULL, or whether `begin` puts less for this `last` than for NULL: it is called with NULL
+     * otherwise, and what it puts then is shared. */
+    int (*knows)(void *arg, const char *last);
     const struct http_file *files;
     int n_files;
     const struct http_folder *folders;

@@ -254,6 +254,8 @@ static struct http_note *streams_hello(struct http *h, const char *last)
     struct buf text = {0};
     struct http_note *note;
 
+    if (last && h->o.knows && !h->o.knows(h->o.arg, last))
+        last = NULL;
     if (all->hello && !last)
         return note_use(all->hello);
     buf_printf(&text, "retry: 2000\n\n");

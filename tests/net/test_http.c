@@ -53,6 +53,12 @@ static void begin_stream(void *arg, const char *last, struct buf *out)
     http_put_note(out, "event", "x-1", last ? last : "none", last ? strlen(last) : 4);
 }
 
+static int knows_id(void *arg, const char *last)
+{
+    (void)arg;
+    return !strncmp(last, "x-", 2);
+}
+
 /* ---- a folder ---- */
 
 static char *root_of(void *arg)
@@ -83,6 +89,7 @@ static void open_at(struct world *w, const char *host, const char *token)
                              .live_event = "status",
                              .stream = "/events",
                              .begin = begin_stream,
+                             .knows = knows_id,
                              .folders = folders,
                              .n_folders = ARRAY_LEN(folders),
                              .arg = w};
@@ -403,8 +410,13 @@ static void a_stream_begins(void **state)
     close(fd);
     buf_clear(&out);
     fd = dial(&w);
-    say(fd, GET("/events", "Last-Event-ID: y-7\r\n"));
-    assert_true(hear(&w, fd, "event: event\nid: x-1\ndata: y-7\n\n", &out));
+    say(fd, GET("/events", "Last-Event-ID: x-7\r\n"));
+    assert_true(hear(&w, fd, "event: event\nid: x-1\ndata: x-7\n\n", &out));
+    close(fd);
+    buf_clear(&out);
+    fd = dial(&w);
+    say(fd, GET("/events", "Last-Event-ID: y-7\r\n")); /* foreign: as if it had heard none */
+    assert_true(hear(&w, fd, "event: event\nid: x-1\ndata: none\n\n", &out));
     close(fd);
     buf_fini(&out);
     world_end(&w);
