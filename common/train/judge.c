@@ -69,7 +69,9 @@ static int judge_fits(const struct trainer *t, int64_t n_outputs)
 
     if (t->job->model.loss == LOSS_CONTRASTIVE)
         return 0;
-    return f->role != SAMPLE_CLASS || (n_outputs % n == 0 && n_outputs / n >= f->n_classes);
+    if (f->role != SAMPLE_CLASS) /* else nothing tells labels from numbers, nor how many */
+        return !loss_is_free(t->job->model.loss);
+    return n_outputs % n == 0 && n_outputs / n >= f->n_classes;
 }
 
 int judge_can(const struct trainer *t, int64_t n_outputs)

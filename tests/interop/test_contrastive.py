@@ -194,6 +194,31 @@ class Contrastive(dp.Case):
                                        name, n=1, job=job)
                 self.assert_no_matrix(name, done.text)
 
+    def test_evaluate_own_loss(self):
+        """An output beside a loss of the network's own need not have the target's numbers"""
+        class Own(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(6, 300)
+
+            def forward(self, x):
+                wide = self.layer(x)
+                return {"own": wide.square().mean(), "wide": wide}
+
+        np.save(self.path("number.npy"), self.image[:, 0])
+        torch.export.save(torch.export.export(Own().train(), (torch.zeros(7, 6),), strict=False),
+                          self.path("own.pt2"))
+        files = "[image.npy, number.npy]"
+        job = self.job("output own", data__train=files, data__validation=files)
+        job["model.import"] = self.path("own.pt2")
+        del job["model.inputs"]
+        one = ("--local", "--threads", "1", "--device", "cpu", "--run-dir", "own")
+        self.run_driver(*one, n=1, job=job)
+        done = self.run_driver("--local", "--threads", "1", "--run-dir", "own", "--evaluate", n=1,
+                               job=None)
+        self.assertIn("validation loss", done.text + done.out)
+        self.assertNotRegex(done.text + done.out, "label|precision")
+
     def test_lost_rank(self):
         """Two ranks go on with the batch of three: the losses are those of one rank"""
         loss = "{image: {name: contrastive, with: text, temperature: 0.2}}"
