@@ -18,6 +18,7 @@ enum {
     LOCAL_PATIENCE_MS = 5000, /* for local followers to end after the job has ended */
     AWAIT_MS = 20,
     TELL_AWAIT_MS = 1000,
+    FALLEN_MS = 500, /* a killed driver of this host gives its ports back one after another */
 };
 
 /* ---- connections ---- */
@@ -157,7 +158,7 @@ static int server_start(struct server *s, struct err *err)
     if (rc == 0)
         rc = server_listen(s, err);
     if (rc == 0)
-        rc = server_open_web(s, err);
+        rc = server_open_web(s, 0, err);
     if (rc == 0)
         rc = server_write_port_file(s, err);
     if (rc == 0)
@@ -269,7 +270,7 @@ int server_lead(struct server *s)
         s->status = daemon_status_of(&err);
         return server_end(s);
     }
-    if (server_open_web(s, &err) < 0)
+    if (server_open_web(s, FALLEN_MS, &err) < 0)
         log_warn("%s; this driver goes on without", err.msg);
     server_begin_session(s);
     serve_waiting(s);

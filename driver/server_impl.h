@@ -65,7 +65,7 @@ void server_begin_session(struct server *s);   /* all that it needs is open */
 /* server_open.c */
 int server_open_trust(struct server *s, struct err *err);
 int server_listen(struct server *s, struct err *err);
-int server_open_web(struct server *s, struct err *err); /* with --http */
+int server_open_web(struct server *s, int patience_ms, struct err *err); /* with --http */
 void server_limit_strangers(struct server *s); /* by s->job; the listener is open already */
 int server_start_local(struct server *s, struct err *err);
 int server_start_hosts(struct server *s, struct err *err);

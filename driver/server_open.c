@@ -110,9 +110,9 @@ int server_listen(struct server *s, struct err *err)
     return 0;
 }
 
-int server_open_web(struct server *s, struct err *err)
+int server_open_web(struct server *s, int patience_ms, struct err *err)
 {
-    const struct web_sources from = {s->options, s->job, &s->driver};
+    const struct web_sources from = {s->options, s->job, &s->driver, patience_ms};
 
     if (!s->options->http || s->evaluation)
         return 0;

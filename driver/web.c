@@ -267,7 +267,8 @@ int web_open(uv_loop_t *loop, const struct web_sources *from, struct web **out, 
                              .begin = web_begin,
                              .knows = web_knows,
                              .folders = folders,
-                             .n_folders = ARRAY_LEN(folders)};
+                             .n_folders = ARRAY_LEN(folders),
+                             .patience_ms = from->patience_ms};
     char host[ADDR_MAX_HOST];
     struct web *w = xcalloc(1, sizeof *w);
     int rc = web_address(from->options->http, host, &h.port, err);

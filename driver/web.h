@@ -31,6 +31,7 @@ struct web_sources {
     const struct options *options; /* with --http */
     const struct job *job;
     struct driver *const *driver; /* NULL in there: the session has not begun */
+    int patience_ms;              /* of http.h */
 };
 
 /* Listen, and log the link. */

@@ -59,6 +59,7 @@ struct http_folder { /* constant */
 struct http_options { /* copied; what it points to stays */
     const char *host; /* a name or number to listen on */
     int port;         /* 0: a free one */
+    int patience_ms;  /* of waiting in http_open for an address that is in use */
     int most;         /* connections, HTTP_LEAST to HTTP_MOST */
     char token[GATE_TOKEN];
     const struct http_document *documents;

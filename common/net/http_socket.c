@@ -31,7 +31,9 @@ static int http_listen_error(int error, const char *where, int port, struct err 
     return err_sys(err, error, "--http: cannot listen on %s", where);
 }
 
-static int http_bind(const struct sockaddr *sa, int *fd)
+enum { HTTP_BIND_AGAIN_MS = 20 };
+
+static int http_bind_once(const struct sockaddr *sa, int *fd)
 {
     const socklen_t n =
         sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
@@ -48,6 +50,17 @@ static int http_bind(const struct sockaddr *sa, int *fd)
         return 0;
     error = errno;
     close(*fd);
+    return error;
+}
+
+static int http_bind(const struct sockaddr *sa, int patience_ms, int *fd)
+{
+    int error = http_bind_once(sa, fd);
+
+    for (int ms = 0; error == EADDRINUSE && ms < patience_ms; ms += HTTP_BIND_AGAIN_MS) {
+        usleep(1000 * HTTP_BIND_AGAIN_MS);
+        error = http_bind_once(sa, fd);
+    }
     return error;
 }
 
@@ -108,7 +121,7 @@ int http_listen(struct http *h, int *fd, struct err *err)
     h->gate.is_loopback = addr_is_loopback((struct sockaddr *)&sa);
     snprintf(h->gate.token, sizeof h->gate.token, "%s", h->o.token);
     http_names(h);
-    error = http_bind((struct sockaddr *)&sa, fd);
+    error = http_bind((struct sockaddr *)&sa, h->o.patience_ms, fd);
     if (error)
         return http_listen_error(error, where, h->o.port, err);
     rc = http_name_all(h, *fd, err);

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <pthread.h>
 #include <semaphore.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -542,6 +543,38 @@ static void a_port_in_use_is_told(void **state)
     world_end(&w);
 }
 
+static void *give_back(void *fd)
+{
+    poll(NULL, 0, 50); /* the first attempts find the port in use */
+    close(*(int *)fd);
+    return NULL;
+}
+
+/* A driver that was killed still holds its port when its standby on the same host leads. */
+static void a_port_is_awaited(void **state)
+{
+    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    struct http_options o = {.host = "127.0.0.1", .most = HTTP_LEAST, .patience_ms = 60000};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    socklen_t n = sizeof sa;
+    pthread_t thread;
+    struct http *h;
+    struct err err;
+    uv_loop_t loop;
+
+    (void)state;
+    assert_int_equal(bind(fd, (struct sockaddr *)&sa, n) | listen(fd, 1), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&sa, &n), 0);
+    o.port = ntohs(sa.sin_port);
+    uv_loop_init(&loop);
+    assert_int_equal(pthread_create(&thread, NULL, give_back, &fd), 0);
+    assert_int_equal(http_open(&loop, &o, &h, &err), 0);
+    pthread_join(thread, NULL);
+    http_close(h);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&loop), 0);
+}
+
 static void a_folder_is_read(void **state)
 {
     static const struct {
@@ -636,8 +669,8 @@ int main(void)
         cmocka_unit_test(a_token_opens),         cmocka_unit_test(a_stream_tells),
         cmocka_unit_test(notes_are_gathered),    cmocka_unit_test(a_slow_reader_is_cut),
         cmocka_unit_test(silent_ones_make_room), cmocka_unit_test(a_port_in_use_is_told),
-        cmocka_unit_test(a_folder_is_read),      cmocka_unit_test(a_stream_begins),
-        cmocka_unit_test(a_disk_that_hangs),
+        cmocka_unit_test(a_port_is_awaited),     cmocka_unit_test(a_folder_is_read),
+        cmocka_unit_test(a_stream_begins),       cmocka_unit_test(a_disk_that_hangs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
