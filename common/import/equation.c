@@ -103,7 +103,8 @@ int equation_spell(const char *given, const int *n_dims, int n, char to[EQUATION
     for (int i = 0; i < n && rc == 0; i++) {
         at = equation_measure(&e, at, i, n_dims[i]);
         rc = !at || (*at == ',') != (i < n - 1) ? -1 : 0;
-        at += rc == 0 && *at == ',';
+        if (rc == 0 && *at == ',')
+            at++;
     }
     if (rc == 0)
         rc = equation_choose(&e);
