@@ -38,39 +38,30 @@ static int64_t began_read_line(const char *line, const struct wanted *w)
     return n >= w->least && n <= w->most ? n : NONE;
 }
 
-/* The last number in the file; `before` if it has none. */
-static int64_t began_read_file(const char *path, const struct wanted *w, int64_t before)
-{
-    FILE *f = fopen(path, "re");
-    char *line = NULL;
-    size_t cap = 0;
-    int64_t n = before, more;
+struct began_scan {
+    const struct wanted *wanted;
+    int64_t n; /* the last one; NONE so far */
+};
 
-    if (!f)
-        return before;
-    while (getline(&line, &cap, f) > 0) {
-        more = began_read_line(line, w);
-        n = more != NONE ? more : n;
-    }
-    free(line);
-    fclose(f);
-    return n;
+static void began_take_line(void *arg, const char *line, size_t n)
+{
+    struct began_scan *scan = arg;
+    const int64_t more = began_read_line(line, scan->wanted);
+
+    (void)n;
+    scan->n = more != NONE ? more : scan->n;
 }
 
-/* The last number in all parts of the events; NONE: they have none. */
+/* The last number in all parts of the events; NONE: they have none, or cannot be read. */
 static int64_t read_run(const char *dir, const struct wanted *w)
 {
     char *events = xasprintf("%s/events.jsonl", dir);
-    int64_t n = NONE;
+    struct began_scan scan = {w, NONE};
+    struct err err;
 
-    for (int i = 0; i <= LINES_OLD; i++) {
-        char *part = lines_part(events, i);
-
-        n = began_read_file(part, w, n);
-        free(part);
-    }
+    (void)lines_each(events, began_take_line, &scan, &err);
     free(events);
-    return n;
+    return scan.n;
 }
 
 int began_n_ranks(const char *dir)

@@ -3,8 +3,6 @@
 #include "report/injected.h"
 
 #include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "report/lines.h"
@@ -20,31 +18,25 @@ static int spend_line(const char *line, struct injection_list *l)
     return n;
 }
 
-static int spend_file(const char *path, struct injection_list *l)
-{
-    FILE *f = l->n ? fopen(path, "re") : NULL;
-    char *line = NULL;
-    size_t cap = 0;
-    int n = 0;
+struct spending {
+    struct injection_list *list;
+    int n;
+};
 
-    if (!f)
-        return 0;
-    while (getline(&line, &cap, f) > 0)
-        n += spend_line(line, l);
-    free(line);
-    fclose(f);
-    return n;
+static void spend_next(void *arg, const char *line, size_t n)
+{
+    struct spending *s = arg;
+
+    (void)n;
+    s->n += spend_line(line, s->list);
 }
 
 int injected_spend(const char *events_path, struct injection_list *l)
 {
-    int n = 0;
+    struct spending s = {l, 0};
+    struct err err;
 
-    for (int i = 0; i <= LINES_OLD; i++) {
-        char *part = lines_part(events_path, i);
-
-        n += spend_file(part, l);
-        free(part);
-    }
-    return n;
+    if (l->n)
+        (void)lines_each(events_path, spend_next, &s, &err);
+    return s.n;
 }

@@ -105,6 +105,41 @@ char *lines_part(const char *path, int i)
     return i < LINES_OLD ? xasprintf("%s.%d", path, LINES_OLD - i) : xstrdup(path);
 }
 
+static int lines_each_of(const char *path, void (*each)(void *arg, const char *line, size_t n),
+                         void *arg, struct err *err)
+{
+    FILE *f = fopen(path, "re");
+    char *line = NULL;
+    size_t cap = 0;
+    ssize_t n;
+    int rc = 0;
+
+    if (!f)
+        return errno == ENOENT ? 0 : err_sys(err, errno, "%s: cannot be read", path);
+    while ((n = getline(&line, &cap, f)) > 0)
+        each(arg, line, (size_t)n);
+    if (ferror(f))
+        rc = err_sys(err, errno, "%s: cannot be read", path);
+    free(line);
+    fclose(f);
+    return rc;
+}
+
+int lines_each(const char *path, void (*each)(void *arg, const char *line, size_t n), void *arg,
+               struct err *err)
+{
+    int rc = 0;
+
+    for (int i = 0; i <= LINES_OLD; i++) {
+        char *part = lines_part(path, i);
+        const int one = lines_each_of(part, each, arg, err);
+
+        rc = one < 0 ? one : rc;
+        free(part);
+    }
+    return rc;
+}
+
 static int is_there(const char *path)
 {
     struct stat st;

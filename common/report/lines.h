@@ -61,4 +61,10 @@ int64_t lines_lost(struct lines *l); /* lines that are not in the file */
  * for free().  Not all of them need exist. */
 char *lines_part(const char *path, int i);
 
+/* Call each(arg, line, n) for the lines in all of these files, the oldest first.  `line` ends with
+ * a zero; n counts the line's end, if it has one.  Threads: any.  ERR_IO: one of them cannot be
+ * read; the others are. */
+int lines_each(const char *path, void (*each)(void *arg, const char *line, size_t n), void *arg,
+               struct err *err);
+
 #endif

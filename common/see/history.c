@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "report/lines.h"
 
 enum {
     HISTORY_MOST_MARKS = 2000,     /* more would be a black bar */
@@ -209,38 +210,12 @@ static int64_t history_skip(FILE *f)
 
 /* Call each(h, line) for the whole lines of a file; may_skip: for some of them, if there are many.
  */
-static int history_read_lines(struct history *h, const char *run_dir, const char *name,
-                              int may_skip, void (*each)(struct history *h, char *line),
-                              struct err *err)
+static void history_event_line(void *arg, const char *line, size_t n)
 {
-    char *path = xasprintf("%s/%s", run_dir, name), *line = NULL;
-    FILE *f = fopen(path, "re");
-    const int64_t skip = may_skip ? history_skip(f) : 1;
-    int64_t i = 0;
-    size_t cap = 0;
-    ssize_t n;
-    int rc = 0;
-
-    if (!f && errno != ENOENT)
-        rc = err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
-    while (f && (n = getline(&line, &cap, f)) > 0)
-        if (i++ % skip == 0 && line[n - 1] == '\n')
-            each(h, line);
-    if (f && ferror(f))
-        rc = err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
-    if (f)
-        fclose(f);
-    free(line);
-    free(path);
-    return rc;
-}
-
-static void history_event_line(struct history *h, char *line)
-{
-    json_t *o = json_loads(line, 0, NULL);
+    json_t *o = line[n - 1] == '\n' ? json_loadb(line, n, 0, NULL) : NULL;
 
     if (o)
-        history_put_event(h, o);
+        history_put_event(arg, o);
     json_decref(o);
 }
 
@@ -268,14 +243,40 @@ static void history_row(struct history *h, char *line)
     h->last_step = max_i64(h->last_step, step);
 }
 
+static int history_read_rows(struct history *h, const char *run_dir, struct err *err)
+{
+    char *path = xasprintf("%s/metrics.csv", run_dir), *line = NULL;
+    FILE *f = fopen(path, "re");
+    const int64_t skip = history_skip(f);
+    int64_t i = 0;
+    size_t cap = 0;
+    ssize_t n;
+    int rc = 0;
+
+    if (!f && errno != ENOENT)
+        rc = err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
+    while (f && (n = getline(&line, &cap, f)) > 0)
+        if (i++ % skip == 0 && line[n - 1] == '\n')
+            history_row(h, line);
+    if (f && ferror(f))
+        rc = err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
+    if (f)
+        fclose(f);
+    free(line);
+    free(path);
+    return rc;
+}
+
 int history_live_read(const char *run_dir, struct history_live *out, struct err *err)
 {
+    char *events = xasprintf("%s/events.jsonl", run_dir);
     int rc;
 
     *out = (struct history_live){0};
-    rc = history_read_lines(&out->events, run_dir, "events.jsonl", 0, history_event_line, err);
+    rc = lines_each(events, history_event_line, &out->events, err);
+    free(events);
     if (rc == 0)
-        rc = history_read_lines(&out->rows, run_dir, "metrics.csv", 1, history_row, err);
+        rc = history_read_rows(&out->rows, run_dir, err);
     if (rc < 0)
         history_live_fini(out);
     return rc;

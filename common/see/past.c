@@ -2,7 +2,6 @@
  * session/latest.h asks for it.  So the numbers follow by the same rules as in the driver. */
 #include "see/past.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -17,44 +16,6 @@
 #include "report/incidents.h"
 #include "report/led.h"
 #include "report/lines.h"
-
-/* ---- lines ---- */
-
-static int past_read_file(const char *path, void (*each)(void *arg, const char *line, size_t n),
-                          void *arg, struct err *err)
-{
-    FILE *f = fopen(path, "re");
-    char *line = NULL;
-    size_t cap = 0;
-    ssize_t n;
-    int rc = 0;
-
-    if (!f)
-        return errno == ENOENT ? 0 : err_sys(err, errno, "%s: cannot be read", path);
-    while ((n = getline(&line, &cap, f)) > 0)
-        each(arg, line, (size_t)n);
-    if (ferror(f))
-        rc = err_sys(err, errno, "%s: cannot be read", path);
-    free(line);
-    fclose(f);
-    return rc;
-}
-
-int past_each_event(const char *run_dir, void (*each)(void *arg, const char *line, size_t n),
-                    void *arg, struct err *err)
-{
-    char *events = xasprintf("%s/events.jsonl", run_dir);
-    int rc = 0;
-
-    for (int i = 0; i <= LINES_OLD && rc == 0; i++) {
-        char *part = lines_part(events, i);
-
-        rc = past_read_file(part, each, arg, err);
-        free(part);
-    }
-    free(events);
-    return rc;
-}
 
 /* ---- events ---- */
 
@@ -260,7 +221,7 @@ static void past_row(void *arg, const char *line, size_t n)
 static int past_read_rows(struct past *p, const char *run_dir, struct err *err)
 {
     char *path = xasprintf("%s/metrics.csv", run_dir);
-    int rc = past_read_file(path, past_row, p, err);
+    int rc = lines_each(path, past_row, p, err);
 
     free(path);
     return rc;
@@ -350,12 +311,14 @@ static void past_settle(struct past *p, const char *run_dir, double now_s)
 
 int past_read(const char *run_dir, double now_s, struct past *out, struct err *err)
 {
+    char *events = xasprintf("%s/events.jsonl", run_dir);
     double price = 0;
     int rc;
 
     *out = (struct past){.best_loss = NAN, .best_accuracy = NAN};
     past_begin(out, run_dir, &price);
-    rc = past_each_event(run_dir, past_event, out, err);
+    rc = lines_each(events, past_event, out, err);
+    free(events);
     if (rc == 0 && out->begun_s == 0)
         rc = err_set(err, ERR_CONFIG,
                      "%s holds no run: its events.jsonl is missing, or has no event", run_dir);

@@ -29,9 +29,4 @@ struct past {
 int past_read(const char *run_dir, double now_s, struct past *out, struct err *err);
 void past_fini(struct past *p);
 
-/* Call each(arg, line, n) for the lines of the run's events, the oldest first; n counts the line's
- * end, if it has one. */
-int past_each_event(const char *run_dir, void (*each)(void *arg, const char *line, size_t n),
-                    void *arg, struct err *err);
-
 #endif

@@ -14,6 +14,7 @@
 #include "base/util.h"
 #include "report/incidents.h"
 #include "report/json_text.h"
+#include "report/lines.h"
 #include "report/status.h"
 #include "see/curves.h"
 #include "see/curves_impl.h"
@@ -103,8 +104,10 @@ static int report_put_events(const struct report_run *run, struct buf *out, stru
 {
     struct report_events *e = xcalloc(1, sizeof *e);
     struct buf text = {0};
-    int rc = past_each_event(run->dir, report_take_event, e, err);
+    char *path = xasprintf("%s/events.jsonl", run->dir);
+    int rc = lines_each(path, report_take_event, e, err);
 
+    free(path);
     for (int64_t i = max_i64(0, e->n - REPORT_EVENTS); i < e->n; i++)
         buf_printf(&text, "%s%s", text.len ? ",\n" : "[", e->line[i % REPORT_EVENTS]);
     buf_printf(&text, text.len ? "]" : "[]");

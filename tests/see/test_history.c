@@ -113,6 +113,22 @@ static void test_epochs(void **state)
     history_fini(&h);
 }
 
+/* Events that were rotated away belong to the run, and come before the others. */
+static void test_rotated(void **state)
+{
+    struct history h;
+
+    (void)state;
+    write_text("events.jsonl", "{\"event\":\"epoch\",\"epoch\":3,\"step\":15,\"train_loss\":1}\n");
+    write_text("events.jsonl.1", "{\"event\":\"epoch\",\"epoch\":2,\"step\":10,\"train_loss\":2}\n"
+                                 "{\"event\":\"lost\",\"rank\":1}\n");
+    write_text("events.jsonl.2", "{\"event\":\"epoch\",\"epoch\":1,\"step\":5,\"train_loss\":3}\n");
+    h = read_run();
+    assert_line(&h, HISTORY_TRAIN_LOSS, 3, (int64_t[]){5, 10, 15}, (double[]){3, 2, 1});
+    assert_int_equal(h.n_marks, 1);
+    history_fini(&h);
+}
+
 /* Whichever file has more points of a kind gives its line. */
 static void test_both(void **state)
 {
@@ -229,8 +245,8 @@ static void test_heard(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_nothing), TEST(test_rows),  TEST(test_epochs),     TEST(test_both),
-        TEST(test_long),    TEST(test_heard), TEST(test_unreadable),
+        TEST(test_nothing), TEST(test_rows), TEST(test_epochs), TEST(test_rotated),
+        TEST(test_both),    TEST(test_long), TEST(test_heard),  TEST(test_unreadable),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
