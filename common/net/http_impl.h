@@ -50,7 +50,7 @@ struct http_streams {
     size_t n_new_bytes;
     struct http_note *hello; /* what a new stream sends first; NULL: to be made */
     struct http_note *live;  /* the newest, or NULL */
-    uint64_t live_number;
+    int64_t live_ns;         /* when its text was made (struct http_copy) */
 };
 
 struct http {

@@ -19,7 +19,7 @@ struct http_stream {
     struct http *http;
     struct MHD_Connection *connection;
     uint64_t at;            /* the next note of the ring */
-    uint64_t live_number;   /* of the `live` note that was sent last */
+    int64_t live_ns;        /* of the `live` note that was sent last */
     struct http_note *note; /* that is being sent, or NULL */
     size_t n_sent;          /* bytes of it */
     int is_asleep, is_over; /* suspended; nothing more is to be sent */
@@ -105,9 +105,9 @@ static struct http_note *stream_next(struct http_stream *s)
 
     if (s->at < all->end)
         return note_use(all->note[s->at++ % HTTP_BEHIND]);
-    if (!all->live || s->live_number == all->live_number)
+    if (!all->live || s->live_ns == all->live_ns)
         return NULL;
-    s->live_number = all->live_number;
+    s->live_ns = all->live_ns;
     return note_use(all->live);
 }
 
@@ -216,13 +216,15 @@ void http_publish(struct http *h, const char *event, const char *id, const char 
 static void streams_renew_live(struct http *h)
 {
     struct buf *text = &h->live;
+    const int64_t made_ns = http_fresh(h, h->o.live)->made_ns;
 
-    http_fresh(h, h->o.live);
+    if (h->streams.live && made_ns == h->streams.live_ns) /* a stream began meanwhile */
+        return;
     note_drop(h->streams.live);
     h->streams.live =
         note_of(h->o.live_event, NULL, buf_cstr(text),
                 text->len && text->data[text->len - 1] == '\n' ? text->len - 1 : text->len);
-    h->streams.live_number++;
+    h->streams.live_ns = made_ns;
 }
 
 static void streams_on_beat(uv_timer_t *t)

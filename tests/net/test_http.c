@@ -384,6 +384,32 @@ static void a_stream_tells(void **state)
     buf_fini(&out);
 }
 
+/* Another stream that begins gets the status that is there, and the first one hears it once. */
+static void a_status_is_told_once(void **state)
+{
+    struct world w;
+    struct buf out = {0}, other_out = {0};
+    int fd, other;
+
+    (void)state;
+    open_at(&w, "127.0.0.1", "");
+    fd = dial(&w);
+    say(fd, GET("/events", ""));
+    assert_true(hear(&w, fd, "{\"made\":1}", &out));
+    other = dial(&w);
+    say(other, GET("/events", ""));
+    assert_true(hear(&w, other, "event: status", &other_out));
+    http_publish(w.http, "row", NULL, "{\"step\":1}", 10); /* wakes both */
+    assert_true(hear(&w, fd, "{\"step\":1}", &out));
+    assert_true(hear(&w, fd, "{\"made\":2}", &out));
+    assert_null(strstr(strstr(buf_cstr(&out), "{\"made\":1}") + 1, "{\"made\":1}"));
+    close(fd);
+    close(other);
+    buf_fini(&out);
+    buf_fini(&other_out);
+    world_end(&w);
+}
+
 /* A stream begins with what was before, in one piece with what comes, and a reader who comes again
  * says what it has. */
 static void a_stream_begins(void **state)
@@ -667,10 +693,11 @@ int main(void)
         cmocka_unit_test(documents_are_served),  cmocka_unit_test(others_are_refused),
         cmocka_unit_test(names_are_judged),      cmocka_unit_test(other_names_are_told_the_remedy),
         cmocka_unit_test(a_token_opens),         cmocka_unit_test(a_stream_tells),
-        cmocka_unit_test(notes_are_gathered),    cmocka_unit_test(a_slow_reader_is_cut),
-        cmocka_unit_test(silent_ones_make_room), cmocka_unit_test(a_port_in_use_is_told),
-        cmocka_unit_test(a_port_is_awaited),     cmocka_unit_test(a_folder_is_read),
-        cmocka_unit_test(a_stream_begins),       cmocka_unit_test(a_disk_that_hangs),
+        cmocka_unit_test(a_status_is_told_once), cmocka_unit_test(notes_are_gathered),
+        cmocka_unit_test(a_slow_reader_is_cut),  cmocka_unit_test(silent_ones_make_room),
+        cmocka_unit_test(a_port_in_use_is_told), cmocka_unit_test(a_port_is_awaited),
+        cmocka_unit_test(a_folder_is_read),      cmocka_unit_test(a_stream_begins),
+        cmocka_unit_test(a_disk_that_hangs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
