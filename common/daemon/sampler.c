@@ -1,5 +1,5 @@
 /* The thread, and the measurements of the process: energy of the packages, memory, processor.
- * Whoever reads gets a copy of the newest ones. */
+ * A reader gets a copy of the newest ones. */
 #include "daemon/sampler.h"
 
 #include <pthread.h>

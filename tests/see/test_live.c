@@ -97,7 +97,7 @@ static void test_past_comes_first(void **state)
     disk_end(&d);
 }
 
-/* Whoever asks does not change the history: a mark whose step is not known yet gets it later. */
+/* A question does not change the history: a mark whose step is not known yet gets it later. */
 static void test_asking_changes_nothing(void **state)
 {
     struct history h;
