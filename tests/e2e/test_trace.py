@@ -199,13 +199,15 @@ class Trace(dp.Case):
         self.wait_port()
         follower = self.follower("--rank", "1")
         self.wait_event("first_step", run="run")
-        ask = [dp.DRIVER, "trace", "1.5", "run"]
+        ask = [dp.DRIVER, "trace", "3", "run"]
         options = {"cwd": self.folder, "env": self.env, "check": False, "timeout": dp.PATIENCE,
                    "capture_output": True, "text": True}
         self.assertEqual(subprocess.run(ask, **options).returncode, FINISHED)
         refused = subprocess.run(ask, **options)
         self.assertEqual(refused.returncode, dp.REFUSED)
-        self.assertIn("another request's timeline of 1.5 s", refused.stderr)
+        self.assertIn("another request's timeline of 3 s", refused.stderr)
+        n_epochs = len(self.events("epoch", "run"))
+        self.wait_event("epoch", n_epochs + 1, "run")  # steps are on record by now
         follower.kill()
         self.follower("--rank", "1")
         dp.wait_for("trace.json", lambda: os.path.exists(self.path("run", "trace.json")))
