@@ -12,7 +12,8 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-TESTS = ["tests/op/test_cases", "tests/backend/test_cpu", "tests/backend/test_widened"]
+TESTS = ["tests/op/test_cases", "tests/backend/test_cpu", "tests/backend/test_panels",
+         "tests/backend/test_widened"]
 
 
 def skip(why):

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "backend/cpu/convert.h"
+#include "backend/cpu/panels.h"
 #include "backend/cpu/parts.h"
 #include "backend/cpu/relu.h"
 #include "backend/cpu/vector.h"
@@ -40,6 +41,7 @@ struct step {
     int is_relu; /* relu of tensor `to`, in place; there is no primitive */
     int64_t
         n_relu; /* elements in that tensor's memory; its layout is gone once the chain is made */
+    struct panels panels; /* width > 0: fill tensor `to` from `from`; there is no primitive */
 };
 
 struct chain {
@@ -181,6 +183,11 @@ static int chain_run(struct kernel *k, struct err *err)
             cpu_chain_run_relu(c, &c->tensor[s->to], s->n_relu);
             continue;
         }
+        if (s->panels.width) {
+            panels_fill(&s->panels, c->tensor[s->from].at, c->tensor[s->to].at, c->n_threads,
+                        c->least_work);
+            continue;
+        }
         st = dnnl_primitive_execute(s->primitive, c->dn->stream, s->n_args, s->arg);
         if (st != dnnl_success)
             return dn_check(st, "execute", err);
@@ -319,12 +326,30 @@ static void add_primitive(struct chain *c, dnnl_primitive_desc_t pd, const dnnl_
     dnnl_primitive_desc_destroy(pd);
 }
 
+/* Append the reorder of an operand into a primitive's layout, if panels.h has it; else returns 0.
+ * Only an operand's layout is known: a temporary may be in one that a primitive chose. */
+static int add_panels(struct chain *c, int from, int to)
+{
+    const struct tensor *t = &c->tensor[from];
+    struct panels p;
+
+    if (t->place != CHAIN_IN || t->type != DTYPE_F32 || c->tensor[to].place != CHAIN_TEMP)
+        return 0;
+    c->rc = panels_find(c->dn, &t->layout, &c->tensor[to].md, &p, c->err);
+    if (c->rc < 0 || !p.width)
+        return 0;
+    *add_step(c) = (struct step){.panels = p, .from = from, .to = to};
+    return 1;
+}
+
 static void add_reorder(struct chain *c, int from, int to, int adds)
 {
     const dnnl_exec_arg_t arg[] = {{DNNL_ARG_FROM, c->tensor[from].memory},
                                    {DNNL_ARG_TO, c->tensor[to].memory}};
     dnnl_primitive_desc_t pd;
 
+    if (c->rc < 0 || (!adds && add_panels(c, from, to)))
+        return;
     if (c->rc == 0)
         c->rc = dn_reorder(c->dn, &c->tensor[from].md, &c->tensor[to].md, adds, &pd, c->err);
     if (c->rc == 0)

@@ -106,10 +106,17 @@ int dn_md_init(struct onednn *dn, struct dn_md *md, const struct dn_layout *l, e
     return dn_check(dn_v_md(dn, md, l, cpu_onednn_data_type(type)), "describe a tensor", err);
 }
 
+int dn_md_tag(struct onednn *dn, struct dn_md *md, const struct dn_layout *l, enum dtype type,
+              dnnl_format_tag_t tag, struct err *err)
+{
+    return dn_check(dn_v_md_tag(dn, md, l, cpu_onednn_data_type(type), tag), "describe a tensor",
+                    err);
+}
+
 int dn_md_any(struct onednn *dn, struct dn_md *md, const struct dn_layout *l, enum dtype type,
               struct err *err)
 {
-    return dn_check(dn_v_md_any(dn, md, l, cpu_onednn_data_type(type)), "describe a tensor", err);
+    return dn_md_tag(dn, md, l, type, dnnl_format_tag_any, err);
 }
 
 int dn_md_of_arg(struct onednn *dn, dnnl_primitive_desc_t pd, int arg, struct dn_md *md,

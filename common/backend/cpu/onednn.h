@@ -71,6 +71,9 @@ struct dn_md {
 
 int dn_md_init(struct onednn *dn, struct dn_md *md, const struct dn_layout *l, enum dtype type,
                struct err *err);
+/* The same extents in the layout that oneDNN calls so; the strides are ignored. */
+int dn_md_tag(struct onednn *dn, struct dn_md *md, const struct dn_layout *l, enum dtype type,
+              dnnl_format_tag_t tag, struct err *err);
 /* The same extents; the primitive chooses the layout. */
 int dn_md_any(struct onednn *dn, struct dn_md *md, const struct dn_layout *l, enum dtype type,
               struct err *err);

@@ -47,11 +47,11 @@ dnnl_status_t dn_v_md(struct onednn *dn, struct dn_md *md, const struct dn_layou
         dn, md, dnnl_memory_desc_create_with_strides(&md->v, l->n, l->dim, type, l->stride));
 }
 
-dnnl_status_t dn_v_md_any(struct onednn *dn, struct dn_md *md, const struct dn_layout *l,
-                          dnnl_data_type_t type)
+dnnl_status_t dn_v_md_tag(struct onednn *dn, struct dn_md *md, const struct dn_layout *l,
+                          dnnl_data_type_t type, dnnl_format_tag_t tag)
 {
-    return cpu_onednn_3_keep(
-        dn, md, dnnl_memory_desc_create_with_tag(&md->v, l->n, l->dim, type, dnnl_format_tag_any));
+    return cpu_onednn_3_keep(dn, md,
+                             dnnl_memory_desc_create_with_tag(&md->v, l->n, l->dim, type, tag));
 }
 
 dnnl_status_t dn_v_md_typed(struct onednn *dn, struct dn_md *md, const struct dn_md *from,

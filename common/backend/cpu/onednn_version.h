@@ -15,10 +15,11 @@
 
 dnnl_status_t dn_v_md(struct onednn *dn, struct dn_md *md, const struct dn_layout *l,
                       dnnl_data_type_t type);
-dnnl_status_t dn_v_md_any(struct onednn *dn, struct dn_md *md, const struct dn_layout *l,
-                          dnnl_data_type_t type);
-/* The layout of `from`, which is one that dn_v_md or dn_v_md_any made, in the element type of
- * `like`. */
+/* The extents of *l, in the layout of this tag; its strides are ignored. */
+dnnl_status_t dn_v_md_tag(struct onednn *dn, struct dn_md *md, const struct dn_layout *l,
+                          dnnl_data_type_t type, dnnl_format_tag_t tag);
+/* The layout of `from`, which is one that dn_v_md made, or dn_v_md_tag for any layout, in the
+ * element type of `like`. */
 dnnl_status_t dn_v_md_typed(struct onednn *dn, struct dn_md *md, const struct dn_md *from,
                             const struct dn_md *like);
 /* *has is 0 if pd has no such argument; else *md is its layout. */
