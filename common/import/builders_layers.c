@@ -111,8 +111,8 @@ static void builders_pool(struct lower *l, int kind)
 static void builders_convolution(struct lower *l, int kind)
 {
     if (lower_int(l, "transposed", 6, 0))
-        lower_fail(l, ERR_UNSUPPORTED, "it is a transposed convolution, which is not supported");
-    if (lower_in(l, "input", 0).n == 3)
+        lower_conv_transposed(l, 1);
+    else if (lower_in(l, "input", 0).n == 3)
         lower_conv1d(l, kind);
     else
         builders_conv2d(l, kind);

@@ -111,6 +111,60 @@ static void norm_set_next(struct lower *l)
     }
 }
 
+/* x times w plus b, of the extents of x's dimension 1. */
+static struct lowered norm_scale(struct lower *l, struct lowered x)
+{
+    for (int i = 0; i < 2 && !lower_failed(l); i++) {
+        struct lowered w = lower_in(l, i ? "bias" : "weight", 1 + i);
+
+        if (w.kind == LOWERED_NONE)
+            continue;
+        for (int d = 2; d < x.n; d++)
+            w = lower_unsqueeze(l, w, w.n);
+        x = lower_binary(l, i ? EW_ADD : EW_MUL, x, w);
+    }
+    return x;
+}
+
+/* Without running statistics, of what no other sample has a part in: weights that are standardized,
+ * or an instance norm with samples and channels as one dimension. */
+static void norm_of_itself(struct lower *l, int eps_at)
+{
+    const double eps = lower_real(l, "eps", eps_at, 1e-5);
+    struct lowered x = lower_in(l, "input", 0);
+    int mean, var;
+    unsigned axes;
+
+    for (int d = 0; d < x.n && !lower_failed(l); d++)
+        if (d != 1 && x.dim[d].is_batch)
+            lower_fail(l, ERR_UNSUPPORTED,
+                       "it is a batch norm without running statistics, which validation needs; "
+                       "want track_running_stats=True");
+    x = lower_spread(l, x);
+    if (lower_failed(l))
+        return;
+    axes = lower_axes(&x, ((1u << x.n) - 1) & ~2u);
+    mean = compose_reduce(&l->c, REDUCE_MEAN, x.value, axes, 1);
+    x.value = compose_elementwise(&l->c, EW_SUB, x.value, mean);
+    var = compose_elementwise(&l->c, EW_MUL, x.value, x.value);
+    var = compose_reduce(&l->c, REDUCE_MEAN, var, axes, 1);
+    var = compose_constants(&l->c, EW_AFFINE, var, 1, (float)eps);
+    var = compose_elementwise(&l->c, EW_RSQRT, var, NO_VALUE);
+    x.value = compose_elementwise(&l->c, EW_MUL, x.value, var);
+    x = norm_scale(l, x);
+    if (!lower_failed(l))
+        lower_set(l, 0, x);
+}
+
+static void builders_norm_of_itself(struct lower *l, int kind)
+{
+    (void)kind;
+    if (lower_in(l, "input", 0).n < 2)
+        lower_fail(l, ERR_CONFIG, "its input has %d dimensions, want 2 or more",
+                   lower_in(l, "input", 0).n);
+    norm_of_itself(l, 5);
+}
+
 static void builders_batch_norm(struct lower *l, int kind)
 {
     struct lowered x = lower_in(l, "input", 0);
@@ -126,6 +180,10 @@ static void builders_batch_norm(struct lower *l, int kind)
         return;
     if (x.n < 2) {
         lower_fail(l, ERR_UNSUPPORTED, "its input has %d dimensions, want 2 or more", x.n);
+        return;
+    }
+    if (lower_value_of(l, "running_mean", 3) == IMPORT_NO_VALUE) {
+        norm_of_itself(l, 7);
         return;
     }
     norm_set_next(l);
@@ -249,13 +307,42 @@ static void builders_group_norm(struct lower *l, int kind)
     lower_set(l, 0, lower_with(x, out[0]));
 }
 
+/* A group norm in which each channel is a group. */
+static void builders_instance_norm(struct lower *l, int kind)
+{
+    struct lowered x = lower_in(l, "input", 0), w = lower_in(l, "weight", 1),
+                   b = lower_in(l, "bias", 2);
+    union node_attr attr = {.group_norm = {.eps = (float)lower_real(l, "eps", 7, 1e-5)}};
+    int out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NEW_OUT, NODE_NEW_OUT}, in[3];
+
+    (void)kind;
+    if (!lower_failed(l) && x.n < 3)
+        lower_fail(l, ERR_CONFIG, "its input has %d dimensions, want 3 or more", x.n);
+    if (!lower_failed(l) && lower_value_of(l, "running_mean", 3) != IMPORT_NO_VALUE)
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "it keeps running statistics of single samples; want track_running_stats=False");
+    lower_refuse_batch(l, &x, ~1u, "normalises");
+    x = lower_channels_last(l, x);
+    if (lower_failed(l))
+        return;
+    attr.group_norm.groups = extent_exported(l, x.dim[1]);
+    in[0] = x.value;
+    in[1] = w.kind == LOWERED_NONE ? NO_VALUE : lower_plain(l, w).value;
+    in[2] = b.kind == LOWERED_NONE ? NO_VALUE : lower_plain(l, b).value;
+    if (!lower_failed(l))
+        l->c.rc = graph_node(l->m->g, OP_group_norm, &attr, in, 3, out, l->c.name, l->c.err);
+    lower_set(l, 0, lower_with(x, out[0]));
+}
+
 const struct import_builder import_norms[] = {
     {"batch_norm.default", builders_batch_norm, 0},
     {"_native_batch_norm_legit_functional.default", builders_batch_norm, 0},
+    {"_native_batch_norm_legit.no_stats", builders_norm_of_itself, 0},
     {"native_layer_norm.default", builders_layer_norm, 0},
     {"native_group_norm.default", builders_group_norm, 1},
     {"layer_norm.default", builders_layer_norm, 0},
     {"rms_norm.default", builders_rms_norm, 0},
     {"group_norm.default", builders_group_norm, 0},
+    {"instance_norm.default", builders_instance_norm, 0},
     {0},
 };

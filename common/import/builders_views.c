@@ -146,11 +146,23 @@ static void builders_squeeze(struct lower *l, int kind)
     lower_set(l, 0, lower_squeeze(l, x, bits));
 }
 
+/* `times` copies in dimension d of the output.  In a first dimension, as many as the batch are the
+ * batch. */
+static struct extent views_copies(struct lower *l, const struct import_value *to, int d,
+                                  int64_t times)
+{
+    int is_batch = lower_is_batch(l, to, d);
+
+    if (is_batch < 0)
+        is_batch = d == 0;
+    return is_batch && times == l->batch ? (struct extent){1, 1, 1} : extent_of(times);
+}
+
 static void builders_expand(struct lower *l, int kind)
 {
     const struct import_value *to = &l->net->value[l->node->out[0]];
     struct lowered x = lower_in(l, "self", 0);
-    int missing, is_batch;
+    int missing;
 
     (void)kind;
     x = lower_real_value(l, x);
@@ -161,15 +173,41 @@ static void builders_expand(struct lower *l, int kind)
             continue;
         if (to->dim[d] == 1 && !(d == 0 && l->batch == 1))
             continue;
-        /* A first extent that is as long as the batch is the batch. */
-        is_batch = lower_is_batch(l, to, d);
-        if (is_batch < 0)
-            is_batch = d == 0;
-        x.dim[d] =
-            is_batch && to->dim[d] == l->batch ? (struct extent){1, 1, 1} : extent_of(to->dim[d]);
+        x.dim[d] = views_copies(l, to, d, to->dim[d]);
         x.repeats |= 1u << d;
     }
     lower_set(l, 0, x);
+}
+
+/* Copies of x side by side: repeat and tile.  A dimension of extent 1 is expanded; another one is
+ * repeated as a whole.  As many copies as the batch are one for each sample. */
+static void builders_repeat(struct lower *l, int kind)
+{
+    const struct import_value *to = &l->net->value[l->node->out[0]];
+    struct lowered x = lower_rank(l, lower_real_value(l, lower_in(l, "self", 0)), to->n_dims);
+    int at = 0;
+
+    (void)kind;
+    for (int d = 0; d < to->n_dims && !lower_failed(l); d++, at++) {
+        const int64_t extent = extent_exported(l, x.dim[at]);
+
+        if (extent == to->dim[d])
+            continue;
+        if (extent < 1 || to->dim[d] % extent) {
+            lower_fail(l, ERR_CONFIG, "it repeats %lld elements of dimension %d, and makes %lld",
+                       (long long)extent, d, (long long)to->dim[d]);
+        } else if (extent_is_one(x.dim[at])) {
+            x.dim[at] = views_copies(l, to, d, to->dim[d]);
+            x.repeats |= 1u << at;
+        } else {
+            lower_refuse_batch(l, &x, 1u << at, "repeats");
+            x = lower_unsqueeze(l, x, at);
+            x.dim[at] = views_copies(l, to, d, to->dim[d] / extent);
+            x.repeats |= 1u << at++;
+        }
+    }
+    if (!lower_failed(l))
+        lower_set(l, 0, at == to->n_dims ? x : lower_reshape(l, x, to->dim, to->n_dims));
 }
 
 /* ---- parts ---- */
@@ -502,7 +540,9 @@ const struct import_builder import_views[] = {
     {"to.other", builders_to, 0},
     {"type_as.default", builders_to, 0},
     {"view.default", builders_reshape, 0},
+    {"view_as.default", builders_reshape, 0},
     {"reshape.default", builders_reshape, 0},
+    {"reshape_as.default", builders_reshape, 0},
     {"flatten.using_ints", builders_reshape, 0},
     {"unflatten.int", builders_reshape, 0},
     {"permute.default", builders_permute, 0},
@@ -515,6 +555,8 @@ const struct import_builder import_views[] = {
     {"squeeze.dims", builders_squeeze, 1},
     {"expand.default", builders_expand, 0},
     {"expand_as.default", builders_expand, 0},
+    {"repeat.default", builders_repeat, -1},
+    {"tile.default", builders_repeat, -1},
     {"slice.Tensor", builders_slice, 0},
     {"select.int", builders_select, 0},
     {"fill_.Scalar", builders_fill, 0},

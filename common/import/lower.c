@@ -12,8 +12,9 @@
 #include "import/lower_impl.h"
 
 static const struct import_builder *const lower_tables[] = {
-    import_layers, import_norms, import_math,  import_views,      import_random,   import_attention,
-    import_lines,  import_index, import_sizes, import_decomposed, import_recurrent};
+    import_layers,    import_norms,  import_math,    import_views, import_random,
+    import_attention, import_lines,  import_index,   import_sizes, import_decomposed,
+    import_recurrent, import_images, import_formulas};
 
 static const struct import_builder *builder_of(const char *target)
 {
@@ -137,14 +138,40 @@ static int lower_has_target(const struct import_node *use, const char *const *na
     return 0;
 }
 
+/* 1: the node reads t as the argument `name`, at this place. */
+static int lower_is_argument(const struct import_network *n, const struct import_tensor *t,
+                             const struct import_node *use, const char *name, int place)
+{
+    const struct import_arg *a = use ? import_arg_find(use, name, place) : NULL;
+
+    return a && a->kind == IMPORT_VALUE && a->values[0] != IMPORT_NO_VALUE &&
+           n->value[a->values[0]].tensor == (int)(t - n->tensor);
+}
+
+/* The first value of a parameter that all networks of its operator begin alike: the norm of a
+ * weight drawn as that of a linear layer, and the slope of a PReLU.  0: it is none. */
+static float lower_known_first(const struct import_network *n, const struct import_tensor *t,
+                               const struct import_node *use)
+{
+    static const float norm_of_uniform = 0.57735027f; /* 1 / sqrt(3) */
+    static const char *const weight_norms[] = {"_weight_norm", NULL}, *const prelus[] = {
+                                                                          "prelu.",
+                                                                          "_prelu_kernel.", NULL};
+
+    if (lower_has_target(use, weight_norms) && lower_is_argument(n, t, use, "g", 1))
+        return norm_of_uniform;
+    return lower_has_target(use, prelus) && lower_is_argument(n, t, use, "weight", 1) ? 0.25f : 0;
+}
+
 /* The values that model.init: random draws: those of torch.nn's linear layers, convolutions,
  * embeddings, norms and recurrent layers.  Of other parameters, one that is a factor is 1, and one
  * that is added or is put beside other values has a standard deviation of 0.02. */
 static struct param_info lower_info(const struct import_network *n, const struct import_tensor *t,
                                     const struct import_node *use)
 {
-    static const char *const products[] = {"conv",   "linear.", "matmul.", "mm.",        "bmm.",
-                                           "addmm.", "einsum.", "t.",      "transpose.", NULL},
+    static const char *const products[] = {"conv",       "linear.",      "matmul.", "mm.",
+                                           "bmm.",       "addmm.",       "einsum.", "t.",
+                                           "transpose.", "_weight_norm", NULL},
                              *const factors[] = {"mul",         "div",         "batch_norm.",
                                                  "layer_norm.", "group_norm.", NULL};
     const enum param_kind kind = lower_kind(t, use);
@@ -152,7 +179,10 @@ static struct param_info lower_info(const struct import_network *n, const struct
     const int at = w && w->kind == IMPORT_VALUE && w->values[0] != IMPORT_NO_VALUE
                        ? n->value[w->values[0]].tensor
                        : -1;
+    const float known = lower_known_first(n, t, use);
 
+    if (known != 0)
+        return (struct param_info){PARAM_CONST, known, kind, 0};
     if (kind == PARAM_EMBEDDING)
         return (struct param_info){PARAM_NORMAL, 1, kind, 0};
     if (lower_gates(use) && t->n_dims < 3)

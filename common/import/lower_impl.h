@@ -129,7 +129,7 @@ int lower_normalized(struct lower *l, const struct lowered *x, int64_t *n);
 /* Tables, each ended by a target of NULL. */
 extern const struct import_builder import_layers[], import_norms[], import_sizes[],
     import_decomposed[], import_math[], import_views[], import_random[], import_attention[],
-    import_lines[], import_index[], import_recurrent[];
+    import_lines[], import_index[], import_recurrent[], import_images[], import_formulas[];
 
 /* "node relu_3 (relu.default) in layer1.0: ..."  Sets l->c.rc. */
 void lower_fail(struct lower *l, int code, const char *fmt, ...)
@@ -251,6 +251,8 @@ struct lowered lower_reshape(struct lower *l, struct lowered x, const int64_t *t
 unsigned lower_axes(const struct lowered *x, unsigned dims);
 
 void lower_conv1d(struct lower *l, int kind); /* the builder */
+/* Likewise of a transposed convolution; kind 1: the arguments are those of convolution. */
+void lower_conv_transposed(struct lower *l, int kind);
 
 /* The binary arithmetic of a and b, with broadcasting. */
 struct lowered lower_binary(struct lower *l, enum elementwise kind, struct lowered a,

@@ -32,6 +32,12 @@ static void expect_refused(const char *text, const char *why)
     "value x I32 [2,4]\nvalue v I64 [2,4]\nvalue w I64 [2,4]\nvalue c I64 [2,4]\n" \
     "value b BOOL [2,4]\nvalue r BOOL [2,4]\ninput x x\n"
 
+#define DONE_X "input x x\noutput y v\n"
+/* Of 5 places, with a kernel of 3. */
+#define TRANSPOSED                                                              \
+    "tensor w p F32 1 [2,3,3]\nvalue w F32 [2,3,3] of w\nvalue x F32 [2,2,5]\n" \
+    "value v F32 [2,3,7]\nnode conv_transpose1d.default - input=vx weight=vw bias=n "
+
 /* Networks that cannot be trained as they stand. */
 static const struct {
     const char *text, *why;
@@ -276,6 +282,47 @@ static const struct {
     {"value x F32 [2,2]\nvalue v F32 [2,2]\nnode as_strided.default - self=vx size=I2,2 "
      "stride=I1,2 -> v\ninput x x\noutput y v\n",
      "it reads a tensor's memory by strides"},
+    /* operators that are several of ours */
+    {"tensor w p F32 1 [4,2,3]\nvalue w F32 [4,2,3] of w\nvalue x F32 [2,2,5]\n"
+     "value v F32 [2,2,7]\nnode conv_transpose1d.default - input=vx weight=vw -> v\n"
+     "input x x\noutput y v\n",
+     "its input has 2 channels, and its weight is for 4"},
+    {TRANSPOSED "stride=I1 padding=I0 output_padding=I0 groups=i3 -> v\n" DONE_X,
+     "it has 3 groups of 2 channels"},
+    {TRANSPOSED "stride=I0 -> v\n" DONE_X, "stride is 0, want 1 to 65536"},
+    {TRANSPOSED "stride=I1 padding=I9 -> v\n" DONE_X, "it makes no element of 5"},
+    {TRANSPOSED "stride=I65536 -> v\n" DONE_X, "its output v comes out as [2,3,262147]"},
+    {"value x F32 [2,6,4,4]\nvalue v F32 [2,2,8,8]\n"
+     "node pixel_shuffle.default - self=vx upscale_factor=i2 -> v\n" DONE_X,
+     "its factor is 2, for 6 channels of 4 x 4"},
+    {"value x F32 [2,6,4,4]\nvalue v F32 [2,54,2,2]\n"
+     "node pixel_unshuffle.default - self=vx downscale_factor=i3 -> v\n" DONE_X,
+     "its factor is 3, for 6 channels of 4 x 4"},
+    {"value x F32 [2,6,4,4]\nvalue v F32 [2,6,4,4]\n"
+     "node channel_shuffle.default - self=vx groups=i4 -> v\n" DONE_X,
+     "it has 4 groups of 6 channels"},
+    {"value x F32 [2,1]\nvalue v F32 [2]\nnode var.dim - self=vx dim=I1 -> v\n" DONE_X,
+     "it divides by 1 elements less 1, want more elements or unbiased=False"},
+    {"value x F32 [2,4]\nvalue v F32 [4]\nnode std.dim - self=vx dim=I0 unbiased=f0 -> v\n" DONE_X,
+     "it reduces dimension 0, the batch"},
+    {"value x F32 [2,4]\nvalue v F32 [4]\nnode max.dim - self=vx dim=i0 -> v\n" DONE_X,
+     "it reduces dimension 0, the batch"},
+    {"value x F32 [2,4]\nvalue v F32 [2,4]\nnode _weight_norm.default - v=vx g=vx -> v\n" DONE_X,
+     "it normalises dimension 0, the batch"},
+    {"value x F32 [2,5]\nvalue v F32 [2,2]\nnode glu.default - self=vx dim=i1 -> v\n" DONE_X,
+     "it halves dimension 1 of 5 elements"},
+    {"value x F32 [2,4]\nvalue v F32 [2,7]\nnode repeat.default - self=vx repeats=I1,2 -> "
+     "v\n" DONE_X,
+     "it repeats 4 elements of dimension 1, and makes 7"},
+    {"value x F32 [2,4]\nvalue v F32 [6,4]\nnode repeat.default - self=vx repeats=I3,1 -> "
+     "v\n" DONE_X,
+     "it repeats dimension 0, the batch"},
+    {"value x F32 [2,4]\nvalue v F32 [2,4]\nnode batch_norm.default - input=vx training=f1 -> "
+     "v\n" DONE_X,
+     "want track_running_stats=True"},
+    {"tensor m b F32 0 [4]\nvalue m F32 [4] of m\nvalue x F32 [2,4,3]\nvalue v F32 [2,4,3]\n"
+     "node instance_norm.default - input=vx weight=n bias=n running_mean=vm -> v\n" DONE_X,
+     "want track_running_stats=False"},
     /* a GRU of 2 units whose parameters are not as its arguments say */
     {GRU("[6,3]", "[2,3,3]", "i1"), "w is [6,3], want [9,3]"},
     {GRU("[6,2]", "[2,3,3]", "i4611686018427387904"), "want -2147483647 to 2147483647"},

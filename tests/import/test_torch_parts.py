@@ -1,0 +1,97 @@
+"""test_torch_parts - networks of operators that are several of ours have PyTorch's outputs and
+gradients, as test_torch.py compares them, in each form that an export has."""
+import unittest
+
+import test_torch  # first: it may choose another Python
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+FORMS = ("file", "dim", "decomposed")
+
+
+class Generator(nn.Module):
+    """Transposed convolutions of images and of lines, with groups, gaps, and padding of each kind.
+    The second one takes rows away, where its padding is longer than the window reaches."""
+
+    def __init__(self):
+        super().__init__()
+        self.up = nn.ConvTranspose2d(3, 8, 4, 2, 1)
+        self.odd = nn.ConvTranspose2d(8, 4, (3, 1), (2, 3), (1, 2), (1, 0), groups=4, bias=False)
+        self.wide = nn.ConvTranspose2d(4, 6, 3, 1, 2, dilation=2, groups=2)
+        self.line = nn.ConvTranspose1d(6, 4, 3, 2, padding=1, output_padding=1)
+
+    def forward(self, x):
+        x = self.wide(torch.tanh(self.odd(torch.tanh(self.up(x)))))
+        return self.line(torch.tanh(x.mean(2))).flatten(1)
+
+
+class Shuffles(nn.Module):
+    """Elements between channels and places, copies, and the norm of single channels."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 16, 3, padding=1)
+        self.norm, self.last = nn.InstanceNorm2d(4, affine=True), nn.Conv2d(64, 2, 1)
+        self.query, self.mean = nn.Parameter(torch.randn(1, 2, 3)), nn.InstanceNorm1d(6)
+
+    def forward(self, x):
+        y = self.norm(F.pixel_shuffle(F.channel_shuffle(self.first(x), 4), 2))
+        y = self.last(F.pixel_unshuffle(y, 4))
+        q = self.query.repeat(x.shape[0], 3, 1)
+        q = (q * self.mean(x[:, 0, :6, :6].repeat(1, 1, 2))[:, :, 3:6]).tile(2)
+        return torch.cat((y.flatten(1), q.flatten(1)), 1)
+
+
+class Formulas(nn.Module):
+    """Variances, weights that are normed, PReLU, the largest elements, and arithmetic of three
+    tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 8, 3))
+        self.slope, self.one = nn.PReLU(8, 0.1), nn.PReLU()
+        self.last = nn.utils.parametrizations.weight_norm(nn.Linear(8, 5), dim=1)
+        self.standard = nn.Conv2d(8, 8, 1)
+
+    def spread(self, x):
+        var, mean = torch.var_mean(x, (2, 3), keepdim=True)
+        std, middle = torch.std_mean(x, (1, 2), correction=0)
+        x = (x - mean) * torch.rsqrt(var + 0.1)
+        return x + (std * middle)[:, None, None] + x.flatten(2).std(2)[..., None, None]
+
+    def standardize(self, x):
+        weight = self.standard.weight
+        weight = F.batch_norm(weight.reshape(1, 8, -1), None, None, training=True, momentum=0.0,
+                              eps=1e-2).reshape_as(weight)
+        return F.conv2d(x, weight, self.standard.bias)
+
+    def forward(self, x):
+        x = self.one(self.spread(self.standardize(self.slope(self.conv(x))))) + x[:, :1, 1:-1, 1:-1]
+        most, least = x.max(2)[0], x.min(3, keepdim=True).values[..., 0]
+        y = torch.addcmul(most, most, least, value=0.5)
+        y = torch.addcdiv(y, least, most.exp(), value=-0.5).lerp(least, 0.3)
+        y = torch.lerp(y, most, torch.sigmoid(least)) + (most - least).relu().max(2, True)[0]
+        return self.last(F.glu(torch.cat((y.var(2), y.mean(2)), 1), 1))
+
+
+class Parts(unittest.TestCase):
+    def compare(self, make, size):
+        for form in FORMS:
+            with self.subTest(form):
+                torch.manual_seed(3)
+                torch.set_num_threads(1)
+                test_torch.Networks().compare(make(), size, form)
+
+    def test_generator(self):
+        self.compare(Generator, 6)
+
+    def test_shuffles(self):
+        self.compare(Shuffles, 8)
+
+    def test_formulas(self):
+        self.compare(Formulas, 8)
+
+
+if __name__ == "__main__":
+    unittest.main()
