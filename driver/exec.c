@@ -1,9 +1,10 @@
 /* exec - a queue of lines, and a thread that starts the command and writes to it.
  *
- * Happy path: exec_hear -> queue -> feed -> write(2) to a pipe.
- * Failure modes.  The command ends: the pipe breaks, or minder_reap tells; rest, then begin again.
- * The command does not read: the pipe is full, poll waits, and the queue fills up.  It does not end
- * at the end of its input: exec_stop. */
+ * Happy path: exec_hear -> queue -> exec_take -> exec_write to a pipe.  Each write wakes the
+ * command, on a processor on which a rank may be training.  So rows are gathered. Failure modes.
+ * The command ends: the pipe breaks, or minder_reap tells; rest, then begin again. The command does
+ * not read: the pipe is full, poll waits, and the queue fills up.  It does not end at the end of
+ * its input: exec_stop. */
 #include "driver/exec.h"
 
 #include <errno.h>
@@ -26,8 +27,8 @@
 #include "daemon/minder.h"
 
 enum {
-    EXEC_IDLE_MS = 1000, /* so often one that has no line is looked after */
-    EXEC_LOOK_MS = 100,  /* so often a command that does not read is looked after */
+    EXEC_BATCH = 64 << 10, /* bytes of lines that are written together: what a pipe holds */
+    EXEC_LOOK_MS = 100,    /* so often a command that does not read is looked after */
     EXEC_WAIT_MS = 10,
     EXEC_PAUSE_MS = 1000,
     EXEC_MOST_PAUSE_MS = 60000,
@@ -39,10 +40,11 @@ struct exec {
     int grace_ms;
     pthread_t thread;
 
-    /* Guards what follows; the condition says that there is a line, or that the end has come. */
+    /* Guards what follows; the condition says that lines are urgent, or that the end has come. */
     pthread_mutex_t lock;
     pthread_cond_t more;
     struct buf queue; /* lines with their ends */
+    int is_urgent;    /* the queue has an event or a batch, so the thread does not gather on */
     int64_t n_lost;   /* lines since the last one that fitted */
     int64_t n_lost_all;
     int is_ending, is_doomed; /* doomed: SIGKILL at once */
@@ -52,9 +54,9 @@ struct exec {
 
     /* The thread's. */
     struct minder minder;
-    int fd;          /* the command's input; -1: it does not run */
-    struct buf line; /* the one under way */
-    size_t n_done;   /* bytes of it that this command has taken */
+    int fd;           /* the command's input; -1: it does not run */
+    struct buf batch; /* lines under way */
+    size_t n_done;    /* bytes of them that this command has taken */
     int64_t begun_ns, pause_ms;
     int64_t due_ns; /* the next command begins then */
 };
@@ -80,18 +82,26 @@ static void exec_push_lost(struct exec *x)
     x->n_lost = 0;
 }
 
+/* Have the thread take the queue now: once, however many lines come before it does. */
+static void exec_urge(struct exec *x)
+{
+    if (!x->is_urgent)
+        pthread_cond_signal(&x->more);
+    x->is_urgent = 1;
+}
+
 void exec_hear(void *arg, const char *line, size_t n, int is_row)
 {
     struct exec *x = arg;
     int is_first = 0;
 
-    (void)is_row;
     pthread_mutex_lock(&x->lock);
     if (x->queue.len + n < EXEC_QUEUE) {
         if (x->n_lost)
             exec_push_lost(x);
         exec_push(x, line, n);
-        pthread_cond_signal(&x->more);
+        if (!is_row || x->queue.len >= EXEC_BATCH)
+            exec_urge(x);
     } else {
         is_first = x->n_lost_all == 0;
         x->n_lost++;
@@ -104,24 +114,36 @@ void exec_hear(void *arg, const char *line, size_t n, int is_row)
                  EXEC_QUEUE >> 10);
 }
 
-/* Take the next line, or wait until `until_ns` for one: 1.  0: none came. */
+/* The bytes of the first lines of the queue that make a batch: whole lines, at least one. */
+static size_t exec_batch(const struct exec *x)
+{
+    const uint8_t *text = x->queue.data, *end;
+
+    if (x->queue.len <= EXEC_BATCH)
+        return x->queue.len;
+    end = memrchr(text, '\n', EXEC_BATCH);
+    if (!end) /* the first line is longer */
+        end = memchr(text, '\n', x->queue.len);
+    return (size_t)(end - text) + 1;
+}
+
+/* Take the next lines.  Rows alone are gathered until `until_ns`.  0: no line came. */
 static int exec_take(struct exec *x, int64_t until_ns)
 {
     int is_late = 0;
-    const uint8_t *end;
     size_t n;
 
     pthread_mutex_lock(&x->lock);
-    while (!x->queue.len && !x->is_ending && !is_late)
+    while (!x->is_urgent && !x->is_ending && !is_late)
         is_late = cond_wait_until(&x->more, &x->lock, until_ns);
     if (x->queue.len) {
-        end = memchr(x->queue.data, '\n', x->queue.len);
-        n = (size_t)(end - x->queue.data) + 1;
-        buf_append(&x->line, x->queue.data, n);
+        n = exec_batch(x);
+        buf_append(&x->batch, x->queue.data, n);
         buf_consume(&x->queue, n);
     }
+    x->is_urgent = x->queue.len > 0;
     pthread_mutex_unlock(&x->lock);
-    return x->line.len > 0;
+    return x->batch.len > 0;
 }
 
 /* ---- the command ---- */
@@ -147,6 +169,16 @@ static void exec_rest(struct exec *x, const char *why)
              (long long)x->pause_ms / 1000);
 }
 
+/* The next command gets the line again that this one has not taken wholly. */
+static void exec_drop_taken(struct exec *x)
+{
+    const uint8_t *end = x->n_done ? memrchr(x->batch.data, '\n', x->n_done) : NULL;
+
+    if (end)
+        buf_consume(&x->batch, (size_t)(end - x->batch.data) + 1);
+    x->n_done = 0;
+}
+
 static void exec_begin(struct exec *x)
 {
     struct minder_command command = {.argv = {"/bin/sh", "-c", x->script, "sh", x->run, x->run_dir},
@@ -156,7 +188,7 @@ static void exec_begin(struct exec *x)
     int ends[2], rc;
 
     x->begun_ns = x->due_ns = clock_mono_ns();
-    x->n_done = 0;
+    exec_drop_taken(x);
     if (pipe2(ends, O_CLOEXEC) < 0) {
         exec_rest(x, strerror(errno));
         return;
@@ -253,7 +285,7 @@ static int exec_is_ending(struct exec *x)
     return is;
 }
 
-/* Write what the pipe takes of the line. */
+/* Write what the pipe takes of the lines. */
 static void exec_write(struct exec *x)
 {
     struct pollfd p = {.fd = x->fd, .events = POLLOUT};
@@ -263,14 +295,14 @@ static void exec_write(struct exec *x)
         exec_look(x);
         return;
     }
-    n = write(x->fd, x->line.data + x->n_done, x->line.len - x->n_done);
+    n = write(x->fd, x->batch.data + x->n_done, x->batch.len - x->n_done);
     if (n < 0 && errno != EAGAIN && errno != EINTR) {
         exec_drop(x);
         return;
     }
     x->n_done += n > 0 ? (size_t)n : 0;
-    if (x->n_done == x->line.len) {
-        buf_clear(&x->line);
+    if (x->n_done == x->batch.len) {
+        buf_clear(&x->batch);
         x->n_done = 0;
     }
 }
@@ -282,7 +314,7 @@ static int exec_go_on(struct exec *x)
 
     if (exec_is_late(x))
         return 0;
-    if (!x->line.len && !exec_take(x, now + EXEC_IDLE_MS * INT64_C(1000000))) {
+    if (!x->batch.len && !exec_take(x, now + EXEC_GATHER_MS * INT64_C(1000000))) {
         exec_look(x);
         return !exec_is_ending(x);
     }
@@ -354,7 +386,7 @@ static void exec_fini(struct exec *x)
     pthread_cond_destroy(&x->over);
     pthread_mutex_destroy(&x->lock);
     buf_fini(&x->queue);
-    buf_fini(&x->line);
+    buf_fini(&x->batch);
     free(x->script);
     free(x->run);
     free(x->run_dir);
@@ -420,8 +452,10 @@ int exec_await(struct exec *x, int ms)
 /* Tell what the command did not get. */
 static void exec_tell(const struct exec *x)
 {
-    int64_t n = x->n_lost_all + (x->line.len > 0);
+    int64_t n = x->n_lost_all;
 
+    for (size_t i = x->n_done; i < x->batch.len; i++)
+        n += x->batch.data[i] == '\n';
     for (size_t i = 0; i < x->queue.len; i++)
         n += x->queue.data[i] == '\n';
     if (n)

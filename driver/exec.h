@@ -5,7 +5,8 @@
  * environment, and with both its outputs on the driver's standard error.  A thread of its own feeds
  * it, so it holds up nothing.  A command that has ended is started again, after a pause of 1 s,
  * which doubles up to 60 s until one has lived for a minute; the line that it had not taken wholly
- * is given again.  Meanwhile, and where it reads too slowly, EXEC_QUEUE bytes of lines wait for it.
+ * is given again.  Rows are gathered for EXEC_GATHER_MS, and go at once with the next event or the
+ * end.  Meanwhile, and where it reads too slowly, EXEC_QUEUE bytes of lines wait for it.
  * More are lost: they are counted, and a `warning` line with their number stands in their place.
  *
  * Life:    exec_new -> exec_hear ... -> exec_end -> exec_await ... -> exec_free.  At the end the
@@ -24,6 +25,7 @@
 
 enum {
     EXEC_QUEUE = 1 << 20,
+    EXEC_GATHER_MS = 1000,
     EXEC_GRACE_MS = 30000,
     EXEC_SHORT_MS = 2000, /* the grace in a job that is stopped */
     EXEC_TERM_MS = 2000,

@@ -14,7 +14,7 @@
 #include "base/util.h"
 #include "driver/exec.h"
 
-enum { GRACE_MS = 2000 };
+enum { GRACE_MS = 2000, NUMBERED = 904 /* the length of a line with a number */ };
 
 static struct exec *begin(const char *command)
 {
@@ -26,6 +26,8 @@ static struct exec *begin(const char *command)
 }
 
 static void say(struct exec *x, const char *line) { exec_hear(x, line, strlen(line), 0); }
+
+static void say_row(struct exec *x, const char *line) { exec_hear(x, line, strlen(line), 1); }
 
 static void assert_text(const char *path, const char *want)
 {
@@ -111,6 +113,96 @@ static void test_slow(void **state)
     assert_true(n_lost > 0);
     assert_int_equal(n_got + n_lost, n);
     assert_true((int64_t)n_got * (int64_t)sizeof line >= EXEC_QUEUE - (int64_t)sizeof line);
+}
+
+/* Rows come together; none waits for more than a while, for an event, or beyond the end. */
+static void test_rows_are_gathered(void **state)
+{
+    enum { N_ROWS = 50 };
+    const int64_t begun_ns = clock_mono_ns();
+    struct exec *x = begin("read a; touch began; read b; touch alone; "
+                           "read c; read d; touch event; dd bs=65536 of=rest 2>reads");
+    int n_reads = 0, n_whole = 0, n_lines = 0;
+    char *text, *at;
+
+    (void)state;
+    say(x, "one");
+    await("began");
+    say_row(x, "row");
+    await("alone"); /* nothing follows it */
+    say_row(x, "row");
+    say(x, "two");
+    await("event");
+    for (int i = 0; i < N_ROWS; i++) {
+        say_row(x, "row");
+        usleep(2000);
+    }
+    exec_free(x);
+    assert_true(clock_since_s(begun_ns) < 20);
+    text = read_text("reads");
+    assert_int_equal(sscanf(text, "%d+%d records in", &n_whole, &n_reads), 2);
+    assert_true(n_reads >= 1 && n_reads <= 3 + (int)clock_since_s(begun_ns)); /* one by one: 50 */
+    free(text);
+    text = read_text("rest");
+    for (at = text; (at = strstr(at, "row\n")); at += 4)
+        n_lines++;
+    assert_int_equal(n_lines, N_ROWS);
+    free(text);
+}
+
+/* The number at the beginning of each line of the file is one more than that of the line before.
+ * Sets the first and the last; returns how many there are.  Only a last line may be torn. */
+static int read_numbers(const char *path, int *first, int *last)
+{
+    char *text = read_text(path), *rest = text, *at;
+    int n = 0;
+
+    *first = *last = -1;
+    while ((at = strsep(&rest, "\n")) && *at) {
+        const int number = atoi(at);
+
+        if (rest)
+            assert_int_equal(strlen(at), NUMBERED);
+        if (n++ == 0)
+            *first = number;
+        else
+            assert_int_equal(number, *last + 1);
+        *last = number;
+    }
+    free(text);
+    return n;
+}
+
+/* A command dies with part of what was written to it together.  The second one gets the lines that
+ * were not taken, each of them whole, and none that the first one has read. */
+static void test_dies_within_a_batch(void **state)
+{
+    enum { N_LINES = 200 }; /* batches of 72, and a pipe that holds 4 */
+    int first, last, last_read;
+    struct exec *x;
+    char line[NUMBERED + 1];
+
+    (void)state;
+    x = begin("if [ -e first ]; then touch again; cat > second; "
+              "else python3 -c 'import fcntl; fcntl.fcntl(0, fcntl.F_SETPIPE_SZ, 4096)'; "
+              "read a; touch began; while [ ! -e go ]; do sleep 0.01; done; "
+              "dd bs=1000 count=100 iflag=fullblock of=part 2>/dev/null; mv part first; "
+              "kill -KILL $$; fi");
+    say(x, "begin");
+    await("began");
+    for (int i = 0; i < N_LINES; i++) {
+        snprintf(line, sizeof line, "%d %0*d", i, NUMBERED - 4 + (i < 100) + (i < 10), 0);
+        assert_int_equal(strlen(line), NUMBERED);
+        say_row(x, line);
+    }
+    write_text("go", "");
+    await("again"); /* after a pause */
+    exec_free(x);
+    assert_true(read_numbers("first", &first, &last_read) > 100);
+    assert_int_equal(first, 0);
+    assert_true(read_numbers("second", &first, &last) > 0);
+    assert_true(first >= last_read && first < last_read + 10);
+    assert_int_equal(last, N_LINES - 1);
 }
 
 /* A command that closes its input and goes on is ended, and another one begins. */
@@ -205,6 +297,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_lines, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_dies, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_slow, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_rows_are_gathered, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_dies_within_a_batch, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_closes, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_stays, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_hastened, folder_setup, folder_teardown),
