@@ -163,9 +163,11 @@ static float lower_known_first(const struct import_network *n, const struct impo
     return lower_has_target(use, prelus) && lower_is_argument(n, t, use, "weight", 1) ? 0.25f : 0;
 }
 
-/* The values that model.init: random draws: those of torch.nn's linear layers, convolutions,
- * embeddings, norms and recurrent layers.  Of other parameters, one that is a factor is 1, and one
- * that is added or is put beside other values has a standard deviation of 0.02. */
+/* The values that model.init: random draws.  A parameter that is one number throughout in the file
+ * begins as that number, since no training has changed it.  Others begin as those of torch.nn's
+ * linear layers, convolutions, embeddings, norms and recurrent layers.  Of further parameters, one
+ * that is a factor is 1, and one that is added or is put beside other values has a standard
+ * deviation of 0.02. */
 static struct param_info lower_info(const struct import_network *n, const struct import_tensor *t,
                                     const struct import_node *use)
 {
@@ -179,9 +181,9 @@ static struct param_info lower_info(const struct import_network *n, const struct
     const int at = w && w->kind == IMPORT_VALUE && w->values[0] != IMPORT_NO_VALUE
                        ? n->value[w->values[0]].tensor
                        : -1;
-    const float known = lower_known_first(n, t, use);
+    const float known = t->is_even ? (float)t->even : lower_known_first(n, t, use);
 
-    if (known != 0)
+    if (t->is_even || known != 0)
         return (struct param_info){PARAM_CONST, known, kind, 0};
     if (kind == PARAM_EMBEDDING)
         return (struct param_info){PARAM_NORMAL, 1, kind, 0};

@@ -122,6 +122,8 @@ struct import_tensor {
     int same_as;       /* tied: the tensor of a smaller index with the same elements; -1: none */
     const char *bytes; /* its elements, dense and row-major, little-endian, in the arena: of a
                           CONSTANT, and of a BUFFER other than a batch norm's; or NULL */
+    int is_even;       /* 1: a PARAMETER whose elements are all `even` in the file */
+    double even;
     size_t file_at, file_bytes; /* of its storage in the file; not in a network that was unpacked */
 };
 

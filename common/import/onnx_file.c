@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "import/even.h"
 #include "import/onnx_impl.h"
 
 int onnx_is_name(const char *path)
@@ -110,16 +111,23 @@ int onnx_read_tensor(const struct onnx_file *f, const char *name, int64_t first,
     return 0;
 }
 
+/* As even_reader: from the initializer of its name. */
+static int onnx_file_elements(void *from, const struct import_tensor *t, int64_t first, int64_t n,
+                              void *to, struct err *err)
+{
+    return onnx_read_tensor(from, t->name, first, n, to, err);
+}
+
 int onnx_read(const char *path, struct import_network **out, struct err *err)
 {
     struct onnx_file *f;
+    int rc;
 
     if (onnx_open(path, &f, err) < 0)
         return err->code;
-    if (onnx_parse(f, out, err) < 0) {
-        onnx_close(f);
-        return err->code;
-    }
+    rc = onnx_parse(f, out, err);
+    if (rc == 0)
+        import_find_even(*out, onnx_file_elements, f);
     onnx_close(f);
-    return 0;
+    return rc;
 }

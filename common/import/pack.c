@@ -6,6 +6,7 @@
  * bytes in a message and many in memory. */
 #include "import/pack.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
@@ -104,6 +105,8 @@ static void pack_tensor(const struct import_tensor *t, ImportPb__Tensor *to)
     to->stride = (int64_t *)(uintptr_t)t->stride;
     to->offset = t->offset;
     to->same_as = t->same_as;
+    to->is_even = t->is_even;
+    to->even = t->even;
     to->has_bytes = t->bytes != NULL;
     if (t->bytes)
         to->content =
@@ -323,8 +326,10 @@ static int unpack_tensor(struct arena *a, const ImportPb__Tensor *m, struct impo
                                  .requires_grad = m->requires_grad != 0,
                                  .type = (enum import_type)m->type,
                                  .offset = m->offset,
-                                 .same_as = m->same_as};
-    if (m->type >= IMPORT_TYPE_COUNT || m->n_stride != m->n_dim ||
+                                 .same_as = m->same_as,
+                                 .is_even = m->is_even != 0,
+                                 .even = m->even};
+    if (!isfinite(m->even) || m->type >= IMPORT_TYPE_COUNT || m->n_stride != m->n_dim ||
         unpack_shape(m->n_dim, m->dim, to->dim, &to->n_dims) < 0 ||
         unpack_shape(m->n_stride, m->stride, to->stride, &to->n_dims) < 0)
         return -1;

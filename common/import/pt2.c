@@ -10,7 +10,9 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "import/even.h"
 #include "import/pt2_impl.h"
+#include "import/weights_impl.h"
 
 enum { PT2_MAJOR = 8, PT2_MAX_JSON = 1 << 30 };
 
@@ -516,6 +518,17 @@ int pt2_parse_state(const struct zip *zip, struct import_network **out, struct e
     return pt2_parse_some(zip, 1, out, err);
 }
 
+/* As even_reader: from the storage in the zip. */
+static int pt2_elements(void *from, const struct import_tensor *t, int64_t first, int64_t n,
+                        void *to, struct err *err)
+{
+    const struct zip *zip = from;
+
+    (void)err;
+    weights_gather(zip->bytes + t->file_at, t, first, n, to);
+    return 0;
+}
+
 int pt2_read(const char *path, struct import_network **out, struct err *err)
 {
     struct zip *zip;
@@ -524,6 +537,8 @@ int pt2_read(const char *path, struct import_network **out, struct err *err)
     if (rc < 0)
         return rc;
     rc = pt2_parse(zip, out, err);
+    if (rc == 0)
+        import_find_even(*out, pt2_elements, zip);
     zip_close(zip);
     return rc;
 }

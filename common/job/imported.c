@@ -128,16 +128,22 @@ static void imported_set(struct job *job, struct import_network *n, const void *
     o->n_packed = len;
 }
 
-/* 1: the networks are equal but for the names of their file and of its writer. */
+/* 1: the networks are equal but for the names of their file and of its writer, and the elements of
+ * parameters.  Those of n are changed. */
 static int imported_is_same(struct import_network *n, const struct import_options *o)
 {
     const char *const path = n->path, *const writer = n->writer;
+    const struct import_network *own = o->network;
     struct buf other = {0};
     struct err ignored;
     int same;
 
-    n->path = o->network->path;
-    n->writer = o->network->writer;
+    n->path = own->path;
+    n->writer = own->writer;
+    for (int i = 0; i < n->n_tensors && n->n_tensors == own->n_tensors; i++) {
+        n->tensor[i].is_even = own->tensor[i].is_even;
+        n->tensor[i].even = own->tensor[i].even;
+    }
     same = import_pack(n, &other, &ignored) == 0 && other.len == o->n_packed &&
            !memcmp(other.data, o->packed, other.len);
     n->path = path;

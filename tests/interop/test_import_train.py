@@ -102,6 +102,24 @@ class Sequences(nn.Sequential):
         return self[2](torch.cat([last[-2], last[-1]], 1))
 
 
+class Scaled(nn.Module):
+    """Parameters that begin as their author says"""
+
+    def __init__(self):
+        super().__init__()
+        self.enter, self.head = nn.Linear(SIDE * SIDE, 12), nn.Linear(12, 10)
+        self.norm, self.token = nn.LayerNorm(12), nn.Parameter(torch.zeros(1, 12))
+        self.scale = nn.Parameter(torch.full((12,), 1e-3))
+        self.trained = nn.Parameter(torch.rand(12) + 3)
+        nn.init.zeros_(self.enter.bias)
+        nn.init.constant_(self.norm.weight, 0.5)
+        nn.init.constant_(self.head.bias, -2.0)
+
+    def forward(self, x):
+        x = self.norm(self.enter(x.flatten(1)) * self.trained) + self.token
+        return self.head(x + self.scale * torch.tanh(x))
+
+
 SEQUENCES = ("[lstm: {units: 4}, gru: {units: 5, layers: 2, bidirectional: true, return: last}, "
              "linear: {units: 4}]")
 
@@ -232,9 +250,27 @@ class Imported(dp.Case):
         for name in ("body.1", "body.5"):
             self.assertLess((ours[f"{name}.weight"] - 1).abs().max(), 1e-6)
             self.assertLess(ours[f"{name}.bias"].abs().max(), 1e-6)
-        self.assertTrue(torch.equal(ours["scale"], torch.ones(12)))
+        self.assertTrue(torch.equal(ours["scale"], self.reference.first["scale"]))
         self.assertTrue(torch.equal(ours["kept"], self.reference.first["kept"]))
         self.assertTrue(torch.equal(ours["mix.weight"], ours["again.weight"]))
+
+    def test_first_values(self):
+        """Random weights, but for parameters that are one number throughout in the file"""
+        network = Scaled()
+        first = network.state_dict()
+        export(network, self.path("net.pt2"))
+        self.train("run", n=2, model__init__name="random", train__max_steps=1, optimizer__lr=1e-12)
+        ours = self.state("run")
+        for name in ("enter.bias", "norm.weight", "norm.bias", "head.bias", "token", "scale"):
+            self.assertLess((ours[name] - first[name]).abs().max(), 1e-6, name)
+        self.assertTrue(torch.equal(ours["trained"], torch.ones(12)))
+        self.assertGreater((ours["enter.weight"] - first["enter.weight"]).abs().max(), 1e-3)
+        with torch.no_grad():
+            network.scale += torch.rand(12)
+        export(network, self.path("net.pt2"))
+        resumed = self.train("run", n=1, args=("--resume",), model__init__name="random",
+                             train__max_steps=2, optimizer__lr=1e-12)
+        self.assertNotIn("holds another network", resumed.text)
 
     def test_groups(self):
         """The body's parameters have a rate of 0, by the names of the state dict"""
