@@ -177,8 +177,8 @@ static void alias_change(struct lower *l, const struct import_node *n)
 void lower_track(struct lower *l, const struct import_node *n)
 {
     static const char *const same[] = {"alias", "detach", "detach_", NULL};
-    static const char *const maybe[] = {
-        "dropout", "feature_dropout", "alpha_dropout", "type_as", "reshape_as", "view_as", NULL};
+    static const char *const maybe[] = {"dropout",    "feature_dropout", "alpha_dropout", "type_as",
+                                        "reshape_as", "view_as",         "diagonal",      NULL};
 
     if (lower_failed(l))
         return;

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/util.h"
-#include "import/equation.h"
 #include "import/lower_impl.h"
 
 /* ---- convolutions and pools ---- */
@@ -375,76 +374,6 @@ static void builders_matmul(struct lower *l, int kind)
     lower_set(l, 0, y);
 }
 
-/* A letter of the batch must be in the result, once, and be the batch wherever it stands. */
-static void einsum_refuse_batch(struct lower *l, const char *text, const char *arrow,
-                                const struct lowered x[2])
-{
-    const char *comma = strchr(text, ',');
-
-    for (const char *at = text; comma && at < arrow && !lower_failed(l); at++) {
-        const struct lowered *of = at < comma ? &x[0] : &x[1];
-        const int64_t d = at < comma ? at - text : at - comma - 1;
-
-        if (at == comma || d >= of->n || !of->dim[d].is_batch)
-            continue;
-        if (!strchr(arrow, *at))
-            lower_refuse_batch(l, of, 1u << d, "sums over");
-        for (const char *b = text; b < arrow; b++)
-            if (*b == *at && !(b < comma ? x[0].dim[b - text] : x[1].dim[b - comma - 1]).is_batch)
-                lower_fail(l, ERR_UNSUPPORTED,
-                           "letter %c is the batch in one operand, and not in the other: the "
-                           "network depends on the batch of its export, %lld",
-                           *at, (long long)l->batch);
-    }
-}
-
-static void builders_einsum(struct lower *l, int kind)
-{
-    const struct import_arg *text = lower_arg(l, "equation", 0), *of = lower_arg(l, "tensors", 1);
-    struct extent dim[SHAPE_MAX_DIMS];
-    struct lowered x[2];
-    char plain[EQUATION_ROOM];
-    int n_out = 0;
-    const char *arrow, *comma;
-
-    (void)kind;
-    if (!text || !text->text || !of || of->kind != IMPORT_VALUES || of->n != 2) {
-        lower_fail(l, ERR_UNSUPPORTED, "want an equation of two tensors");
-        return;
-    }
-    for (int i = 0; i < 2; i++)
-        x[i] = lower_plain(l, lower_at(l, of->values[i]));
-    if (lower_failed(l))
-        return;
-    if (equation_spell(text->text, (int[]){x[0].n, x[1].n}, 2, plain) < 0) {
-        lower_fail(l, ERR_UNSUPPORTED,
-                   "equation \"%.60s\" of %d and %d dimensions, want the letters "
-                   "of two tensors",
-                   text->text, x[0].n, x[1].n);
-        return;
-    }
-    arrow = strstr(plain, "->");
-    comma = strchr(plain, ',');
-    if (!arrow) {
-        lower_fail(l, ERR_UNSUPPORTED, "equation \"%.60s\" has no ->", text->text);
-        return;
-    }
-    for (const char *c = arrow + 2; *c && n_out < SHAPE_MAX_DIMS; c++, n_out++) {
-        const char *in = strchr(plain, *c);
-
-        if (*c == ',' || !in || in >= arrow) {
-            lower_fail(l, ERR_UNSUPPORTED, "equation \"%s\" has a new letter", text->text);
-            return;
-        }
-        dim[n_out] = in < comma ? x[0].dim[in - plain] : x[1].dim[in - comma - 1];
-    }
-    einsum_refuse_batch(l, plain, arrow, x);
-    if (!lower_failed(l))
-        lower_set(
-            l, 0,
-            lower_plain_value(l, compose_einsum(&l->c, plain, x[0].value, x[1].value), n_out, dim));
-}
-
 static void builders_embedding(struct lower *l, int kind)
 {
     struct lowered table = lower_plain(l, lower_in(l, "weight", 0)),
@@ -498,7 +427,6 @@ const struct import_builder import_layers[] = {
     {"matmul.default", builders_matmul, 0},
     {"mm.default", builders_matmul, 1},
     {"bmm.default", builders_matmul, 1},
-    {"einsum.default", builders_einsum, 0},
     {"embedding.default", builders_embedding, 0},
     {0},
 };

@@ -9,7 +9,8 @@
 struct equation {
     char text[EQUATION_ROOM]; /* without spaces */
     char fresh[27];           /* letters for "..." */
-    int rest[2], most;        /* dimensions of "..." of the operands, and of the result */
+    int rest[EQUATION_MOST];  /* dimensions of "..." of the operands */
+    int most;                 /* and of the result */
     char *to;
     int n;
 };

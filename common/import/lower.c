@@ -11,15 +11,15 @@
 #include "base/util.h"
 #include "import/lower_impl.h"
 
-static const struct import_builder *const lower_tables[] = {
-    import_layers,    import_norms,  import_math,    import_views, import_random,
-    import_attention, import_lines,  import_index,   import_sizes, import_decomposed,
-    import_recurrent, import_images, import_formulas};
+const struct import_builder *const import_tables[] = {
+    import_layers, import_norms,     import_math,   import_views,     import_random,
+    import_lines,  import_attention, import_index,  import_sizes,     import_decomposed,
+    import_images, import_formulas,  import_einsum, import_recurrent, NULL};
 
 static const struct import_builder *builder_of(const char *target)
 {
-    for (size_t t = 0; t < ARRAY_LEN(lower_tables); t++)
-        for (const struct import_builder *b = lower_tables[t]; b->target; b++)
+    for (int t = 0; import_tables[t]; t++)
+        for (const struct import_builder *b = import_tables[t]; b->target; b++)
             if (!strcmp(b->target, target))
                 return b;
     return NULL;

@@ -126,10 +126,12 @@ int lower_have_ranks(struct lower *l, const struct lowered *a, int n_a, const st
  * argument normalized_shape names. */
 int lower_normalized(struct lower *l, const struct lowered *x, int64_t *n);
 
-/* Tables, each ended by a target of NULL. */
+/* Tables, each ended by a target of NULL; and all of them, ended by NULL. */
 extern const struct import_builder import_layers[], import_norms[], import_sizes[],
     import_decomposed[], import_math[], import_views[], import_random[], import_attention[],
-    import_lines[], import_index[], import_recurrent[], import_images[], import_formulas[];
+    import_lines[], import_index[], import_recurrent[], import_images[], import_formulas[],
+    import_einsum[];
+extern const struct import_builder *const import_tables[];
 
 /* "node relu_3 (relu.default) in layer1.0: ..."  Sets l->c.rc. */
 void lower_fail(struct lower *l, int code, const char *fmt, ...)

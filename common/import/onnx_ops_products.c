@@ -180,11 +180,10 @@ static void products_letters(struct onnx *o, const char *of, int x, int64_t *ext
     int n = 0;
 
     for (const char *c = of; *c && *c != ','; c++, n++) {
-        if (*c < 'a' || *c > 'z' || n >= v.n_dims || memchr(of, *c, (size_t)n)) {
+        if (*c < 'a' || *c > 'z' || n >= v.n_dims) {
             onnx_fail(o, ERR_UNSUPPORTED,
-                      "its equation has \"%.40s\", want small letters, each once in an operand, "
-                      "for %d dimensions",
-                      of, v.n_dims);
+                      "its equation has \"%.40s\", want small letters for %d dimensions", of,
+                      v.n_dims);
             return;
         }
         if (extent[*c - 'a'] && extent[*c - 'a'] != v.dim[n])
@@ -196,53 +195,35 @@ static void products_letters(struct onnx *o, const char *of, int x, int64_t *ext
         onnx_fail(o, ERR_CONFIG, "its equation has %d letters for %d dimensions", n, v.n_dims);
 }
 
-/* One operand: sums over what the output lacks, and another order. */
-static int products_one(struct onnx *o, const char *from, const char *to, int x)
-{
-    char left[IMPORT_MAX_DIMS + 1];
-    int64_t order[IMPORT_MAX_DIMS];
-    unsigned gone = 0;
-    int n = 0;
-
-    for (int d = 0; from[d]; d++)
-        if (strchr(to, from[d]))
-            left[n++] = from[d];
-        else
-            gone |= 1u << d;
-    if (gone)
-        x = onnx_reduce(o, "sum.dim_IntList", x, gone, 0);
-    for (int d = 0; d < n && to[d]; d++)
-        order[d] = (const char *)memchr(left, to[d], (size_t)n) - left;
-    return onnx_failed(o) ? x : onnx_permute(o, x, order);
-}
-
 static void products_einsum(struct onnx *o, const struct onnx_op *op)
 {
     const char *given = onnx_text(o, "equation", "");
     char text[EQUATION_ROOM], *arrow, *to;
     const int n = (int)o->node->n_input;
     int64_t extent[26] = {0}, dim[IMPORT_MAX_DIMS];
-    int ranks[2] = {0}, n_out = 0;
+    int ranks[EQUATION_MOST] = {0}, in[EQUATION_MOST], n_in = 0, n_out = 0;
 
-    for (int i = 0; i < n && n <= 2; i++) {
+    for (int i = 0; i < n && n <= EQUATION_MOST; i++) {
         if (onnx_in(o, i) == IMPORT_NO_VALUE) {
             onnx_fail(o, ERR_CORRUPT, "its input %d has no name: export the network again", i);
             return;
         }
-        ranks[i] = onnx_value(o, onnx_in(o, i))->n_dims;
+        in[i] = onnx_in(o, i);
+        ranks[i] = onnx_value(o, in[i])->n_dims;
     }
-    arrow = n > 2 || equation_spell(given, ranks, n, text) < 0 ? NULL : strstr(text, "->");
+    arrow =
+        n > EQUATION_MOST || equation_spell(given, ranks, n, text) < 0 ? NULL : strstr(text, "->");
     if (!arrow) {
         onnx_fail(o, ERR_UNSUPPORTED,
-                  "its equation is \"%.60s\", want one or two operands with as many letters as "
+                  "its equation is \"%.60s\", want one to %d operands with as many letters as "
                   "dimensions",
-                  given);
+                  given, EQUATION_MOST);
         return;
     }
     *arrow = 0;
     to = arrow + 2;
-    for (int i = 0; i < n; i++)
-        products_letters(o, i ? strchr(text, ',') + 1 : text, onnx_in(o, i), extent);
+    for (const char *at = text; n_in < n; at += ranks[n_in++] + 1)
+        products_letters(o, at, in[n_in], extent);
     for (const char *c = to; *c && !onnx_failed(o); c++)
         if (*c < 'a' || *c > 'z' || !extent[*c - 'a'] || strchr(c + 1, *c) ||
             n_out >= IMPORT_MAX_DIMS)
@@ -251,12 +232,8 @@ static void products_einsum(struct onnx *o, const struct onnx_op *op)
             dim[n_out++] = extent[*c - 'a'];
     if (onnx_failed(o))
         return;
-    if (n == 1) {
-        onnx_out(o, 0, products_one(o, text, to, onnx_in(o, 0)));
-        return;
-    }
     onnx_put_text(o, "equation", arena_printf(&o->memory, "%s->%s", text, to));
-    onnx_put_values(o, "tensors", (int[]){onnx_in(o, 0), onnx_in(o, 1)}, 2);
+    onnx_put_values(o, "tensors", in, n);
     onnx_out(o, 0, onnx_make(o, op->target, onnx_value(o, onnx_in(o, 0))->type, n_out, dim));
 }
 

@@ -66,14 +66,10 @@ static void show_onnx(void)
 
 static void show_layers(void)
 {
-    const struct import_builder *const tables[] = {
-        import_layers, import_norms, import_sizes,    import_decomposed,
-        import_math,   import_views, import_random,   import_attention,
-        import_lines,  import_index, import_recurrent};
     struct names l = {0};
 
-    for (size_t t = 0; t < ARRAY_LEN(tables); t++)
-        for (const struct import_builder *b = tables[t]; b->target; b++)
+    for (int t = 0; import_tables[t]; t++)
+        for (const struct import_builder *b = import_tables[t]; b->target; b++)
             names_add(&l, b->target);
     names_print(&l);
 }

@@ -5,7 +5,7 @@
 
 static const struct {
     const char *given;
-    int n, n_dims[2];
+    int n, n_dims[3];
     const char *want; /* NULL: refused */
 } cases[] = {
     {"b i j, b j k -> b i k", 2, {3, 3}, "bij,bjk->bik"},
@@ -25,6 +25,10 @@ static const struct {
     {"......,jk->ik", 2, {3, 2}, NULL},
     {"ij->i", 2, {2, 2}, NULL},
     {"ij,jk,kl->il", 2, {2, 2}, NULL},
+    {"ij,jk,kl->il", 3, {2, 2, 2}, "ij,jk,kl->il"},
+    {"...i,...i,i", 3, {3, 2, 1}, "yzi,zi,i->yz"},
+    {"bii->bi", 1, {3}, "bii->bi"},
+    {"bii", 1, {3}, "bii->b"},
     {"1j,jk->1k", 2, {2, 2}, NULL},
     {"...abcdefghijklmnopqrstuvwxy,z->a", 2, {27, 1}, NULL}, /* no letter is left */
 };

@@ -74,6 +74,20 @@ static const struct {
      "it has weights with dimension 0, the batch"},
     {MIXED "node einsum.default - equation=tbi,bj->ij tensors=Vx,x -> q\noutput y q\n",
      "it sums over dimension 0, the batch"},
+    {MIXED "node einsum.default - equation=tbi->i tensors=Vx -> v\noutput y v\n",
+     "it sums over dimension 0, the batch"},
+    {MIXED "node einsum.default - equation=tbi,ci,ci->i tensors=Vx,x,x -> v\noutput y v\n",
+     "it sums over dimension 0, the batch"},
+    {MIXED "node einsum.default - equation=tii->i tensors=Vx -> v\noutput y v\n",
+     "it takes the diagonal of dimension 0, the batch"},
+    {MIXED "node einsum.default - equation=tbi->ic tensors=Vx -> v\noutput y v\n",
+     "and a result of their letters"},
+    {"value x F32 [2,3,4]\nvalue v F32 [2]\n"
+     "node einsum.default - equation=tbii->b tensors=Vx -> v\ninput x x\noutput y v\n",
+     "letter i is 3 and 4 in one operand, want 1 or more, and the same"},
+    {"value x F32 [2,3,3]\nvalue v F32 [2,2]\n"
+     "node diagonal.default - self=vx offset=i1 dim1=i1 dim2=i2 -> v\ninput x x\noutput y v\n",
+     "its offset is 1, want 0"},
     {MIXED "node einsum.default - equation=tbi,cj->bc tensors=Vx,x -> n\noutput y n\n",
      "has the batch in 2 dimensions"},
     {MIXED "node layer_norm.default - input=vx normalized_shape=I2,4 -> v\noutput y v\n",
@@ -250,7 +264,7 @@ static const struct {
      "its operands have 2 and 0 dimensions, want 2 and 2"},
     {"value x F32 [2,4]\nvalue v F32 [2,4]\nnode einsum.default - equation=tabc,ad->ac "
      "tensors=Vx,x -> v\ninput x x\noutput y v\n",
-     "want the letters of two tensors"},
+     "its equation is \"abc,ad->ac\" for 2 tensors, the first one of 2 dimensions; want a letter"},
     {"value x F32 [2,4]\nvalue v F32 [2]\nnode select.int - self=vx dim=i1 index=i4 -> v\n"
      "input x x\noutput y v\n",
      "index is 4 of 4"},

@@ -75,6 +75,20 @@ class Formulas(nn.Module):
         return self.last(F.glu(torch.cat((y.var(2), y.mean(2)), 1), 1))
 
 
+class Paths(nn.Module):
+    """Sums of products of one, three and four operands, diagonals of two and of three dimensions"""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Parameter(torch.randn(8, 5)), nn.Parameter(torch.randn(8, 8, 8))
+
+    def forward(self, x):
+        y = torch.einsum("nchw,wk,hk->nk", x, self.a, self.a) / 8
+        y = y + torch.einsum("ncii->in", x).t()[:, :5] + torch.einsum("nchw->nwh", x)[:, 1, 2:7]
+        z = torch.einsum("iii,iji,nj,n...->ni", self.b, self.b, x[:, 1, 2], x[:, 0])
+        return torch.cat((y, z), 1)
+
+
 class Parts(unittest.TestCase):
     def compare(self, make, size):
         for form in FORMS:
@@ -82,6 +96,9 @@ class Parts(unittest.TestCase):
                 torch.manual_seed(3)
                 torch.set_num_threads(1)
                 test_torch.Networks().compare(make(), size, form)
+
+    def test_paths(self):
+        self.compare(Paths, 8)
 
     def test_generator(self):
         self.compare(Generator, 6)
