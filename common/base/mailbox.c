@@ -24,12 +24,24 @@ void mailbox_fini(struct mailbox *m, void (*free_mail)(struct mail *))
     pthread_mutex_destroy(&m->lock);
 }
 
-void mailbox_put(struct mailbox *m, struct mail *mail)
+static void put_locked(struct mailbox *m, struct mail *mail)
 {
     mail->next = NULL;
-    pthread_mutex_lock(&m->lock);
     *m->last = mail;
     m->last = &mail->next;
+}
+
+void mailbox_leave(struct mailbox *m, struct mail *mail)
+{
+    pthread_mutex_lock(&m->lock);
+    put_locked(m, mail);
+    pthread_mutex_unlock(&m->lock);
+}
+
+void mailbox_put(struct mailbox *m, struct mail *mail)
+{
+    pthread_mutex_lock(&m->lock);
+    put_locked(m, mail);
     pthread_cond_signal(&m->filled);
     pthread_mutex_unlock(&m->lock);
     if (m->wake)

@@ -29,7 +29,12 @@ void mailbox_init(struct mailbox *m, void (*wake)(void *arg), void *arg);
 void mailbox_fini(struct mailbox *m, void (*free_mail)(struct mail *));
 
 void mailbox_put(struct mailbox *m, struct mail *mail); /* takes mail */
-struct mail *mailbox_take(struct mailbox *m);           /* the oldest, or NULL */
-struct mail *mailbox_wait(struct mailbox *m);           /* the oldest; sleeps while there is none */
+
+/* The same, but the reader is not woken: it finds the mail with the next one that wakes it, or when
+ * it looks. */
+void mailbox_leave(struct mailbox *m, struct mail *mail);
+
+struct mail *mailbox_take(struct mailbox *m); /* the oldest, or NULL */
+struct mail *mailbox_wait(struct mailbox *m); /* the oldest; sleeps while there is none */
 
 #endif

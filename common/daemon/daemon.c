@@ -213,6 +213,7 @@ static void on_tick(uv_timer_t *t)
 {
     struct daemon *d = t->data;
 
+    inbox_look(&d->inbox);
     daemon_enter(d);
     daemon_leave(d);
 }

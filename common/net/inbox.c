@@ -11,14 +11,15 @@ static void inbox_wake(void *arg)
     uv_async_send(&b->async);
 }
 
-static void on_async(uv_async_t *async)
+void inbox_look(struct inbox *b)
 {
-    struct inbox *b = async->data;
     struct mail *m;
 
-    while (!uv_is_closing((uv_handle_t *)async) && (m = mailbox_take(&b->box)))
+    while (!uv_is_closing((uv_handle_t *)&b->async) && (m = mailbox_take(&b->box)))
         b->mail(b->arg, m);
 }
+
+static void on_async(uv_async_t *async) { inbox_look(async->data); }
 
 void inbox_init(struct inbox *b, uv_loop_t *loop, void (*mail)(void *arg, struct mail *m),
                 void (*free_mail)(struct mail *m), void *arg)

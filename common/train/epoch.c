@@ -233,8 +233,8 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct timing *m, enum ep
         t->row_ns += timing_step(m, step_waited_ns(&t->step), step_summed_ns(&t->step),
                                  feed_waited_ns(t->step.feed), n_samples);
         t->row_samples += n_samples;
+        report_row(t); /* the loop takes it with the next REPORT_STEP */
         report_step(t, m, epoch);
-        report_row(t);
         rc = trainer_save_if_due(t, &s, last, err);
         if (rc < 0)
             return rc;

@@ -144,10 +144,34 @@ static void every_put_wakes_after_the_mail_is_in(void **state)
     mailbox_fini(&m, note_free);
 }
 
+/* Mail that is left wakes nobody, and is read before the mail that wakes. */
+static void left_mail_comes_with_the_next(void **state)
+{
+    struct mailbox m;
+    atomic_int wakes = 0;
+    struct mail *got;
+
+    (void)state;
+    mailbox_init(&m, count_wake, &wakes);
+    for (int i = 0; i < 3; i++)
+        mailbox_leave(&m, note_new(0, i));
+    assert_int_equal(atomic_load(&wakes), 0);
+    mailbox_put(&m, note_new(0, 3));
+    assert_int_equal(atomic_load(&wakes), 1);
+    for (int i = 0; (got = mailbox_take(&m)) || i < 4; i++) {
+        assert_int_equal(container_of(got, struct note, mail)->number, i);
+        note_free(got);
+    }
+    mailbox_leave(&m, note_new(0, 4));
+    note_free(mailbox_take(&m)); /* a reader that looks finds it alone, too */
+    mailbox_fini(&m, note_free);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_in_first_out),
+        cmocka_unit_test(left_mail_comes_with_the_next),
         cmocka_unit_test(fini_frees_what_is_left),
         cmocka_unit_test(a_waiting_reader_gets_all_in_order),
         cmocka_unit_test(every_put_wakes_after_the_mail_is_in),
