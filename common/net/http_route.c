@@ -2,7 +2,11 @@
  * out which paths there are. */
 #include "net/http_route.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <strings.h>
+
+#include "base/util.h"
 
 int http_is_method(const char *method) { return !strcmp(method, "GET") || !strcmp(method, "HEAD"); }
 
@@ -29,20 +33,48 @@ static struct http_route route_path(const struct http_options *o, const struct g
     return (struct http_route){ROUTE_NOTHING, 0, NULL};
 }
 
-struct http_route http_route_of(const struct http_options *o, const struct gate *g,
-                                const char *method, const char *path, const struct gate_request *r)
+static struct http_route route_refused(enum gate_verdict verdict)
 {
+    static const enum http_route_kind kind[] = {
+        [GATE_OPEN] = ROUTE_NOTHING,
+        [GATE_TWO_HOSTS] = ROUTE_TWO_HOSTS,
+        [GATE_OTHER_HOST] = ROUTE_OTHER_HOST,
+        [GATE_NO_TOKEN] = ROUTE_NO_TOKEN,
+    };
+
+    return (struct http_route){kind[verdict], 0, NULL};
+}
+
+/* The path of "http://HOST/path", as it is sent to proxies (RFC 9112, 3.2.2), or of a bare path.
+ * HOST is judged as the header Host, which is judged, too. */
+static const char *route_target(const struct gate *g, const char *target,
+                                const struct gate_request *r, enum gate_verdict *verdict)
+{
+    static const char scheme[] = "http://";
+    char host[ADDR_MAX_HOST + 16]; /* a longer one is cut, and refused as too long */
+    struct gate_request there = *r;
+    size_t n;
+
+    *verdict = gate_check(g, r);
+    if (*verdict != GATE_OPEN || strncasecmp(target, scheme, sizeof scheme - 1) != 0)
+        return target;
+    target += sizeof scheme - 1;
+    n = strcspn(target, "/");
+    snprintf(host, sizeof host, "%.*s", (int)min_i64((int64_t)n, sizeof host), target);
+    there.host = host;
+    *verdict = gate_check(g, &there);
+    return target[n] ? target + n : "/";
+}
+
+struct http_route http_route_of(const struct http_options *o, const struct gate *g,
+                                const char *method, const char *target,
+                                const struct gate_request *r)
+{
+    enum gate_verdict verdict;
+    const char *path;
+
     if (!http_is_method(method))
         return (struct http_route){ROUTE_METHOD, 0, NULL};
-    switch (gate_check(g, r)) {
-    case GATE_TWO_HOSTS:
-        return (struct http_route){ROUTE_TWO_HOSTS, 0, NULL};
-    case GATE_OTHER_HOST:
-        return (struct http_route){ROUTE_OTHER_HOST, 0, NULL};
-    case GATE_NO_TOKEN:
-        return (struct http_route){ROUTE_NO_TOKEN, 0, NULL};
-    case GATE_OPEN:
-    default:
-        return route_path(o, g, path, r);
-    }
+    path = route_target(g, target, r, &verdict);
+    return verdict == GATE_OPEN ? route_path(o, g, path, r) : route_refused(verdict);
 }

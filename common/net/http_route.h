@@ -25,9 +25,10 @@ struct http_route {
     const char *name; /* in the folder: the rest of the path, or "" */
 };
 
-/* method and path are foreign texts; so are those of r. */
+/* target is a path, or "http://HOST/path".  It and method are foreign texts; so are those of r. */
 struct http_route http_route_of(const struct http_options *o, const struct gate *g,
-                                const char *method, const char *path, const struct gate_request *r);
+                                const char *method, const char *target,
+                                const struct gate_request *r);
 
 int http_is_method(const char *method); /* 1: GET or HEAD */
 

@@ -1,6 +1,7 @@
 """--http while a job trains: each path, a rank that is lost, and addresses that are refused."""
 
 import contextlib
+import http.client
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import signal
 import socket
 import subprocess
 import urllib.error
+import urllib.parse
 import urllib.request
 
 import dp
@@ -31,6 +33,14 @@ class Http(dp.Case):
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as answer:
             return answer.code, answer.read().decode()
+
+    def get_absolute(self, url, target):
+        """The status of a request with a whole address in place of a path, as proxies get it."""
+        place = urllib.parse.urlsplit(url)
+        with contextlib.closing(http.client.HTTPConnection(place.hostname, place.port,
+                                                           timeout=30)) as connection:
+            connection.request("GET", target, headers={"Host": place.netloc})
+            return connection.getresponse().status
 
     def test_while_training(self):
         """Two ranks train, one is lost and comes back; all paths tell of it."""
@@ -62,6 +72,8 @@ class Http(dp.Case):
         self.assertIn("rank lost", self.get(url + "api/curves.svg")[1])
         self.assertEqual(self.get(url + "api/nothing")[0], 404)
         self.assertEqual(self.get(url + "metrics", [("Host", "a.example")])[0], 403)
+        self.assertEqual(self.get_absolute(url, url + "health"), 200)
+        self.assertEqual(self.get_absolute(url, "http://a.example/health"), 403)
         self.listen(url)
         driver.signal(signal.SIGTERM)
         self.assert_exit(driver, STOPPED)

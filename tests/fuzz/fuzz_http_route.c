@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -73,27 +74,44 @@ static int is_own(const struct gate *g, const char *host)
     return is_number(host, n);
 }
 
+/* The path of a target, and if it is absolute and no token is wanted, its host is the server's. */
+static const char *path_of(const struct gate *g, const char *target)
+{
+    static const char scheme[] = "http://";
+    char host[MAX_TEXT + 1];
+    const char *at = target + strlen(scheme);
+
+    if (strncasecmp(target, scheme, strlen(scheme)) != 0)
+        return target;
+    snprintf(host, sizeof host, "%.*s", (int)strcspn(at, "/"), at);
+    ASSERT(g->token[0] || is_own(g, host));
+    at += strcspn(at, "/");
+    return *at ? at : "/";
+}
+
 static void check(const struct gate *g, char *const part[N_PARTS], struct http_route to)
 {
     const char *const bearer = part[AUTHORIZATION] ? strstr(part[AUTHORIZATION], TOKEN) : NULL;
     const int shows = (part[QUERY] && !strcmp(part[QUERY], TOKEN)) ||
                       (part[COOKIE] && !strcmp(part[COOKIE], TOKEN)) || bearer;
+    const char *path;
 
     if (to.kind <= ROUTE_NO_TOKEN)
         return;
     ASSERT(!strcmp(part[METHOD], "GET") || !strcmp(part[METHOD], "HEAD"));
     ASSERT(!g->token[0] || shows);
     ASSERT(g->token[0] || !part[HOST] || is_own(g, part[HOST]));
+    path = path_of(g, part[PATH]);
     ASSERT(to.kind != ROUTE_KEEP_TOKEN || (g->token[0] && part[QUERY]));
     if (to.kind == ROUTE_DOCUMENT)
-        ASSERT(to.i < options.n_documents && !strcmp(part[PATH], documents[to.i].path));
+        ASSERT(to.i < options.n_documents && !strcmp(path, documents[to.i].path));
     if (to.kind == ROUTE_FILE)
-        ASSERT(to.i < options.n_files && !strcmp(part[PATH], files[to.i].path));
+        ASSERT(to.i < options.n_files && !strcmp(path, files[to.i].path));
     if (to.kind == ROUTE_FOLDER) {
         const size_t n = strlen(folders[to.i].path);
 
-        ASSERT(!strncmp(part[PATH], folders[to.i].path, n));
-        ASSERT(part[PATH][n] ? to.name == part[PATH] + n + 1 : !*to.name);
+        ASSERT(!strncmp(path, folders[to.i].path, n));
+        ASSERT(path[n] ? to.name == path + n + 1 : !*to.name);
     }
 }
 
