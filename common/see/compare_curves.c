@@ -44,6 +44,7 @@ void compare_put_style(struct buf *out)
                    compare_lines[i].dark);
     buf_printf(out,
                "}\n"
+               ".gone{stroke-width:1.2;stroke-dasharray:3 4}\n"
                ".key{width:38px;height:10px;margin-right:8px}\n"
                "th{padding:4px 10px;text-align:right;white-space:normal;vertical-align:bottom}\n"
                "td:first-child,th:first-child,.job th{text-align:left}\n"
@@ -81,6 +82,38 @@ static int compare_range(const struct compare *c, enum history_of of, double *le
     return is_any;
 }
 
+static int compare_is_marked(enum history_mark_kind kind)
+{
+    return kind == HISTORY_LOST || kind == HISTORY_RECOVERED;
+}
+
+/* The losses and recoveries of a run, in its colour. */
+static void compare_put_marks(struct buf *out, const struct curves_at *at,
+                              const struct compare_run *run, int i)
+{
+    const struct history *h = &run->history;
+    char class[32];
+
+    for (int k = 0; k < h->n_marks; k++) {
+        const struct history_mark *m = &h->mark[k];
+
+        if (!compare_is_marked(m->kind))
+            continue;
+        snprintf(class, sizeof class, m->kind == HISTORY_LOST ? "gone r%d" : "dot r%d", i);
+        curves_mark(out, at, h, m, class, run->name);
+    }
+    buf_printf(out, "\n");
+}
+
+static int compare_has_marks(const struct compare *c)
+{
+    for (int i = 0; i < c->n; i++)
+        for (int k = 0; k < c->run[i].history.n_marks; k++)
+            if (compare_is_marked(c->run[i].history.mark[k].kind))
+                return 1;
+    return 0;
+}
+
 static void compare_put_panel(struct buf *out, const struct compare *c, size_t panel, int n,
                               double least, double most)
 {
@@ -99,6 +132,7 @@ static void compare_put_panel(struct buf *out, const struct compare *c, size_t p
         char class[16];
 
         snprintf(class, sizeof class, "r%d", i);
+        compare_put_marks(out, &at, &c->run[i], i);
         curves_line(out, &at, line, class);
         curves_dots(out, &at, line, class);
     }
@@ -121,7 +155,10 @@ void compare_put_curves(struct buf *out, const struct compare *c)
             "<svg xmlns=\"http://www.w3.org/2000/svg\" id=\"lines\" viewBox=\"0 0 %d %d\" "
             "role=\"img\" aria-label=\"Curves of all runs over their steps\">\n%s</svg></div>\n",
             2 * CURVES_PANEL_W, (n + 1) / 2 * CURVES_PANEL_H, buf_cstr(&panels));
-    else
+    if (n && compare_has_marks(c))
+        buf_printf(out, "<p>A lost rank is an upright line in the colour of its run, a recovery a "
+                        "diamond above.</p>\n");
+    if (!n)
         buf_printf(out, "<p>No run has done a step.</p>\n");
     buf_fini(&panels);
 }

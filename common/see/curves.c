@@ -38,11 +38,13 @@ static const struct curves_panel {
 
 static const struct {
     const char *class, *text;
+    const char *shape; /* from its lower tip on, as a path has it; NULL: a line through the panel */
 } curves_marks[] = {
-    [HISTORY_LOST] = {"lost", "rank lost, others went on"},
-    [HISTORY_CHECKPOINT] = {"saved", "checkpoint"},
-    [HISTORY_RESUMED] = {"again", "resumed"},
-    [HISTORY_LEADER] = {"lead", "another driver leads"},
+    [HISTORY_LOST] = {"lost", "rank lost, others went on", NULL},
+    [HISTORY_RECOVERED] = {"well", "recovered", "l4.5 -5l-4.5 -5l-4.5 5z"},
+    [HISTORY_CHECKPOINT] = {"saved", "checkpoint", "l-3.5 -6h7z"},
+    [HISTORY_RESUMED] = {"again", "resumed", NULL},
+    [HISTORY_LEADER] = {"lead", "another driver leads", NULL},
 };
 
 _Static_assert(ARRAY_LEN(curves_marks) == HISTORY_MARK_COUNT, "a row for each kind");
@@ -58,12 +60,13 @@ const char curves_style[] =
     ".lost{stroke:#cc3311;stroke-width:1.5;stroke-dasharray:4 3}\n"
     ".again{stroke:#6e7781;stroke-width:1.5;stroke-dasharray:1 3}\n"
     ".lead{stroke:#882255;stroke-width:1.5;stroke-dasharray:8 3 2 3}\n"
-    ".saved{fill:#6e7781;stroke:none}\n"
+    ".saved{fill:#6e7781;stroke:none}.well{fill:#009e73;stroke:none}\n"
     "@media (prefers-color-scheme:dark){\n"
     "text{fill:#e6edf3}.back{fill:#0d1117}.soft{fill:#9da7b3}.grid{stroke:#2a313a}\n"
     ".axis{stroke:#8b949e}.one{stroke:#56b4e9}.two{stroke:#e69f00}\n"
     ".band.one,.dot.one{fill:#56b4e9}.dot.two{fill:#e69f00}\n"
-    ".lost{stroke:#ff7b72}.again{stroke:#9da7b3}.lead{stroke:#cc99bb}.saved{fill:#9da7b3}}\n"
+    ".lost{stroke:#ff7b72}.again{stroke:#9da7b3}.lead{stroke:#cc99bb}.saved{fill:#9da7b3}\n"
+    ".well{fill:#2fc79a}}\n"
     "@media print{text{fill:#000}.back{fill:#fff}.soft{fill:#333}.grid{stroke:#ccc}\n"
     ".axis{stroke:#444}.one{stroke:#0072b2}.two{stroke:#d55e00}\n"
     ".band.one,.dot.one{fill:#0072b2}.dot.two{fill:#d55e00}}\n"
@@ -208,6 +211,29 @@ static void curves_band(struct buf *out, const struct curves_at *at,
     buf_printf(out, "Z\"/>\n");
 }
 
+/* A checkpoint's mark stands on the axis below; that of a recovery is on the border above. */
+void curves_mark(struct buf *out, const struct curves_at *at, const struct history *h,
+                 const struct history_mark *m, const char *class, const char *who)
+{
+    const char *shape = curves_marks[m->kind].shape;
+    const long long step = history_mark_step(h, m);
+    const double x = curves_x(at, (double)step);
+    const int is_below = m->kind == HISTORY_CHECKPOINT;
+
+    buf_printf(out, "<path class=\"%s\" d=\"M%.1f %d", class ? class : curves_marks[m->kind].class,
+               x, is_below ? at->y + CURVES_PLOT_H : at->y + (shape ? 5 : 0));
+    if (shape)
+        buf_printf(out, "%s\"><title>", shape);
+    else
+        buf_printf(out, "v%d\"><title>", CURVES_PLOT_H);
+    if (who)
+        curves_escape(out, who);
+    buf_printf(out, who ? ": " : "");
+    curves_escape(out, m->text);
+    buf_printf(out, ", step %lld</title></path>", step);
+}
+
+/* Checkpoints that would cover one another are left out. */
 static void curves_draw_marks(struct buf *out, const struct curves_at *at, const struct history *h)
 {
     double last_x = -1;
@@ -218,16 +244,9 @@ static void curves_draw_marks(struct buf *out, const struct curves_at *at, const
 
         if (m->kind == HISTORY_CHECKPOINT && fabs(x - last_x) < 3)
             continue;
-        if (m->kind == HISTORY_CHECKPOINT) {
+        if (m->kind == HISTORY_CHECKPOINT)
             last_x = x;
-            buf_printf(out, "<path class=\"saved\" d=\"M%.1f %dl-3.5 -6h7z\"/>", x,
-                       at->y + CURVES_PLOT_H);
-            continue;
-        }
-        buf_printf(out, "<path class=\"%s\" d=\"M%.1f %dv%d\"><title>", curves_marks[m->kind].class,
-                   x, at->y, CURVES_PLOT_H);
-        curves_escape(out, m->text);
-        buf_printf(out, ", step %lld</title></path>", (long long)history_mark_step(h, m));
+        curves_mark(out, at, h, m, NULL, NULL);
     }
     buf_printf(out, "\n");
 }
@@ -303,11 +322,9 @@ static void curves_legend(struct buf *out, const struct history *h, int y)
             is_seen |= (int)h->mark[i].kind == kind;
         if (!is_seen)
             continue;
-        if (kind == HISTORY_CHECKPOINT)
-            buf_printf(out, "<path class=\"saved\" d=\"M%d %dl-3.5 -6h7z\"/>", x + 4, y);
-        else
-            buf_printf(out, "<path class=\"%s\" d=\"M%d %dv-13\"/>", curves_marks[kind].class,
-                       x + 4, y + 2);
+        buf_printf(out, "<path class=\"%s\" d=\"M%d %d%s\"/>", curves_marks[kind].class, x + 4,
+                   curves_marks[kind].shape ? y : y + 2,
+                   curves_marks[kind].shape ? curves_marks[kind].shape : "v-13");
         buf_printf(out, "<text class=\"soft\" x=\"%d\" y=\"%d\">%s</text>\n", x + 14, y,
                    curves_marks[kind].text);
         x += 34 + 7 * (int)strlen(curves_marks[kind].text);

@@ -1,5 +1,5 @@
 /* curves - curves.svg: loss, accuracy, learning rate, gradient norm and speed of a run over its
- * steps, with lost ranks and checkpoints marked.
+ * steps, with lost ranks, recoveries and checkpoints marked.
  *
  * The picture needs nothing but itself.  It has a light and a dark form, by the viewer's scheme
  * (prefers-color-scheme), and the light one in print.  Colours are those of Okabe and Ito, which

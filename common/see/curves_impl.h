@@ -44,4 +44,9 @@ void curves_line(struct buf *out, const struct curves_at *at, const struct histo
 void curves_dots(struct buf *out, const struct curves_at *at, const struct history_line *line,
                  const char *class);
 
+/* A mark at its step.  class: one of CSS; NULL: that of its kind.  who: begins its title, which is
+ * shown where the pointer is; NULL: nobody. */
+void curves_mark(struct buf *out, const struct curves_at *at, const struct history *h,
+                 const struct history_mark *m, const char *class, const char *who);
+
 #endif

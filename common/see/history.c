@@ -152,11 +152,14 @@ static void history_put_epoch(struct history *h, const json_t *o)
     h->last_step = step;
 }
 
-/* The marks at the end that have no step yet are at this one. */
+/* The marks that have no step yet are at this one.  A checkpoint, which has one, may have been
+ * written since. */
 static void history_settle(struct history *h, int64_t step)
 {
-    for (int i = h->n_marks; i-- > 0 && h->mark[i].step < 0;)
-        h->mark[i].step = step;
+    for (int i = h->n_settled; i < h->n_marks; i++)
+        if (h->mark[i].step < 0)
+            h->mark[i].step = step;
+    h->n_settled = h->n_marks;
 }
 
 static void history_put_lost(struct history *h, const json_t *o)
@@ -171,6 +174,18 @@ static void history_put_lost(struct history *h, const json_t *o)
     history_put_mark(h, HISTORY_LOST, -1, text);
 }
 
+/* The event comes when the step after that of the formation is done. */
+static void history_put_recovered(struct history *h, const json_t *o)
+{
+    const double seconds = json_number_value(json_object_get(o, "seconds"));
+    const int64_t n = history_int(o, "steps_lost", 0);
+    char text[96];
+
+    snprintf(text, sizeof text, "recovered after %.2f s, %lld step%s lost", seconds, (long long)n,
+             n == 1 ? "" : "s");
+    history_put_mark(h, HISTORY_RECOVERED, h->last_step + 1, text);
+}
+
 static void history_put_event(struct history *h, const json_t *o)
 {
     const char *event = json_string_value(json_object_get(o, "event"));
@@ -183,6 +198,8 @@ static void history_put_event(struct history *h, const json_t *o)
         history_put_epoch(h, o);
     } else if (!strcmp(event, "lost")) {
         history_put_lost(h, o);
+    } else if (!strcmp(event, "recovered")) {
+        history_put_recovered(h, o);
     } else if (!strcmp(event, "leader")) {
         history_put_mark(h, HISTORY_LEADER, -1, "another driver leads");
     } else if (!strcmp(event, "start") && h->last_step) {
@@ -296,7 +313,7 @@ struct history history_now(const struct history_live *h)
 
 int64_t history_mark_step(const struct history *h, const struct history_mark *mark)
 {
-    return mark->step < 0 ? h->last_step : mark->step;
+    return mark->step < 0 ? h->last_step : min_i64(mark->step, h->last_step);
 }
 
 int history_read(const char *run_dir, struct history *out, struct err *err)

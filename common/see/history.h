@@ -47,6 +47,7 @@ struct history_line {
 
 enum history_mark_kind {
     HISTORY_LOST,       /* a rank; the step is the one that the others went on from */
+    HISTORY_RECOVERED,  /* the first step after a loss is done */
     HISTORY_CHECKPOINT, /* saved */
     HISTORY_RESUMED,    /* a driver was started again on the run */
     HISTORY_LEADER,     /* another driver leads from here on */
@@ -61,8 +62,8 @@ struct history_mark {
 
 struct history {
     struct history_line line[HISTORY_COUNT];
-    struct history_mark *mark; /* in the order of the file */
-    int n_marks;
+    struct history_mark *mark;   /* in the order of the file */
+    int n_marks, n_settled;      /* those before n_settled have a step */
     int64_t last_step, n_epochs; /* seen; 0: none */
     int is_done;                 /* the run has ended as it should */
 };
@@ -85,7 +86,7 @@ void history_hear(struct history_live *h, const char *line, size_t n);
 /* The history so far.  It borrows all of `h`, until `h` is changed. */
 struct history history_now(const struct history_live *h);
 
-/* The step at which a mark of the history stands. */
+/* The step at which a mark of the history stands, the last one at most. */
 int64_t history_mark_step(const struct history *h, const struct history_mark *mark);
 
 /* Add a number to the end of a line. */

@@ -91,13 +91,14 @@ class Nine(dp.Case):
         self.assertEqual(json.loads(self.get("health"))["status"], "ok")
 
     def look_at_curves(self):
-        """They are there with no option, and mark the lost rank."""
+        """They are there with no option, and mark the lost rank and the recovery."""
         picture = xml.etree.ElementTree.parse(self.path("runs/demo/curves.svg")).getroot()
         words = [text for element in picture.iter() for text in [element.text] if text]
         for word in ("Loss", "Accuracy, %", "Learning rate", "Gradient norm",
                      "Samples per second", "step 48, epoch 3, finished", "checkpoint"):
             self.assertIn(word, words)
-        self.assertTrue([word for word in words if word.startswith("rank 2 lost, step ")])
+        for mark in ("rank 2 lost, step ", "recovered after "):
+            self.assertTrue([word for word in words if word.startswith(mark)])
 
     def look_at_report(self):
         daemon = self.start([dp.DRIVER, "report", "demo"])

@@ -16,6 +16,10 @@
     "{\"event\":\"epoch\",\"time\":103,\"epoch\":1,\"step\":20,\"train_loss\":0.5," \
     "\"validation_loss\":" loss "}\n"
 
+#define LOSS                                                              \
+    "{\"event\":\"lost\",\"rank\":3}\n{\"event\":\"form\",\"step\":20}\n" \
+    "{\"event\":\"recovered\",\"time\":104,\"seconds\":1.5,\"steps_lost\":1}\n"
+
 #define ENERGY                                                                    \
     "{\"event\":\"form\",\"time\":104,\"joules\":{\"package\":1500,\"gpu\":250}," \
     "\"wall_seconds\":9,\"badput\":{}}\n"
@@ -62,6 +66,7 @@ static void test_two(void **state)
 {
     static const struct report_run run[] = {{.dir = "a"},
                                             {.dir = "b", .status = "{\"stage\":\"x\"}"}};
+    const int n_panels = 5; /* nothing is known of accuracy */
     char *page;
 
     (void)state;
@@ -69,8 +74,14 @@ static void test_two(void **state)
     write_run("b",
               "name: b\nmodel: {arch: lenet}\ndata: {format: digits}\n"
               "optimizer: {name: adam, lr: 0.5}\n",
-              EVENTS EPOCH("0.125") ENERGY);
+              EVENTS EPOCH("0.125") LOSS ENERGY);
     page = compare(run, 2);
+    assert_int_equal(count(page, "class=\"gone r1\""), n_panels);
+    assert_int_equal(count(page, "<title>b: rank 3 lost, step 20</title>"), n_panels);
+    assert_int_equal(count(page, "<title>b: recovered after 1.50 s, 1 step lost, step 20</title>"),
+                     n_panels);
+    assert_int_equal(count(page, "class=\"gone r0\""), 0);
+    assert_int_equal(count(page, "A lost rank is an upright line"), 1);
     assert_int_equal(count(page, "class=\"line r0\" d=\"M1 "), 2); /* in both tables */
     assert_int_equal(count(page, "class=\"line r1\" d=\"M1 "), 2);
     assert_int_equal(count(page, "class=\"line r2\""), 0);

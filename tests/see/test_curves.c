@@ -65,7 +65,7 @@ static int count(const char *text, const char *part)
     return n;
 }
 
-/* Two rows, a gap and one row; an epoch; a loss of a rank. */
+/* Two rows, a gap and one row; an epoch; a loss of a rank, and the recovery. */
 static void write_run(void)
 {
     write_text("metrics.csv", HEADER "10,1,2,0.1,1,100\n20,1,1,0.1,1,100\n30,1,nan,0.1,1,100\n"
@@ -73,7 +73,8 @@ static void write_run(void)
     write_text("events.jsonl",
                "{\"event\":\"epoch\",\"epoch\":1,\"step\":20,\"validation_loss\":1.5}\n"
                "{\"event\":\"checkpoint\",\"step\":20}\n"
-               "{\"event\":\"lost\",\"rank\":1}\n{\"event\":\"form\",\"step\":21}\n");
+               "{\"event\":\"lost\",\"rank\":1}\n{\"event\":\"form\",\"step\":21}\n"
+               "{\"event\":\"recovered\",\"seconds\":0.5,\"steps_lost\":2}\n");
 }
 
 static void test_picture(void **state)
@@ -91,7 +92,10 @@ static void test_picture(void **state)
     assert_non_null(strstr(text, ">a&lt;b &amp; \"c\"?<"));
     assert_int_equal(count(text, "class=\"head\""), 4); /* nothing is known of accuracy */
     assert_int_equal(count(text, "<title>rank 1 lost, step 21</title>"), 4);
-    assert_int_equal(count(text, "class=\"saved\""), 5); /* and once in the legend */
+    assert_int_equal(count(text, "<title>recovered after 0.50 s, 2 steps lost, step 22</title>"),
+                     4);
+    assert_int_equal(count(text, "class=\"well\""), 5); /* and once in the legend */
+    assert_int_equal(count(text, "class=\"saved\""), 5);
     assert_null(strstr(text, "nan"));
     assert_null(strstr(text, "inf"));
     /* The loss is above at first, and breaks off at the gap. */

@@ -90,7 +90,11 @@ static void test_epochs(void **state)
         "{\"event\":\"form\",\"step\":5}\n"
         "{\"event\":\"epoch\",\"epoch\":2,\"step\":10,\"train_loss\":0.5}\n"
         "{\"event\":\"lost\",\"rank\":2}\n"
+        "{\"event\":\"checkpoint\",\"step\":10}\n"
         "{\"event\":\"form\",\"step\":11}\n"
+        "{\"event\":\"recovered\",\"generation\":2,\"seconds\":0.25,\"steps_lost\":1}\n"
+        "{\"event\":\"checkpoint\",\"step\":13}\n"
+        "{\"event\":\"recovered\"}\n"
         "{\"event\":\"lost\",\"rank\":null}\n"
         "{\"event\":\"leader\"}\n"
         "{\"event\":\"done\",\"step\":12}\n"
@@ -101,15 +105,21 @@ static void test_epochs(void **state)
     assert_line(&h, HISTORY_TRAIN_ACCURACY, 1, (int64_t[]){5}, (double[]){0.5});
     assert_int_equal(h.n_epochs, 2);
     assert_true(h.is_done);
-    assert_int_equal(h.n_marks, 5);
+    assert_int_equal(h.n_marks, 9);
     assert_int_equal(h.mark[0].kind, HISTORY_CHECKPOINT);
     assert_int_equal(h.mark[1].kind, HISTORY_RESUMED);
     assert_int_equal(h.mark[1].step, 5);
     assert_string_equal(h.mark[2].text, "rank 2 lost");
     assert_int_equal(h.mark[2].step, 11);
-    assert_string_equal(h.mark[3].text, "a rank lost");
-    assert_int_equal(h.mark[3].step, 11); /* the last step that is known */
-    assert_int_equal(h.mark[4].kind, HISTORY_LEADER);
+    assert_int_equal(h.mark[4].kind, HISTORY_RECOVERED);
+    assert_int_equal(h.mark[4].step, 12);
+    assert_string_equal(h.mark[4].text, "recovered after 0.25 s, 1 step lost");
+    assert_int_equal(h.mark[5].kind, HISTORY_CHECKPOINT);
+    assert_string_equal(h.mark[6].text, "recovered after 0.00 s, 0 steps lost");
+    assert_int_equal(history_mark_step(&h, &h.mark[6]), 13); /* no later than the run is */
+    assert_string_equal(h.mark[7].text, "a rank lost");
+    assert_int_equal(h.mark[7].step, 13); /* the last step that is known */
+    assert_int_equal(h.mark[8].kind, HISTORY_LEADER);
     history_fini(&h);
 }
 
