@@ -16,14 +16,16 @@
 
 /* ---- a table ---- */
 
-enum { N_COLUMNS = 12, CELL = 64 };
+enum { N_COLUMNS = 14, CELL = 64 };
 
 static const struct {
     const char *title;
-    int is_text; /* to the left */
+    int is_text;  /* to the left */
+    int may_lack; /* left out where no rank knows it */
 } columns[N_COLUMNS] = {
-    {"rank", 0}, {"host", 1},   {"pid", 0},     {"device", 1},  {"state", 1},    {"phase", 1},
-    {"step", 0}, {"bucket", 0}, {"step ms", 0}, {"heard s", 0}, {"slowness", 0}, {"gen", 0},
+    {"rank", 0, 0},     {"host", 1, 0}, {"pid", 0, 0},    {"device", 1, 0},  {"state", 1, 0},
+    {"phase", 1, 0},    {"step", 0, 0}, {"bucket", 0, 0}, {"step ms", 0, 0}, {"heard s", 0, 0},
+    {"slowness", 0, 0}, {"MiB", 0, 1},  {"cpus", 0, 1},   {"gen", 0, 0},
 };
 
 struct row {
@@ -72,7 +74,20 @@ static void status_fill_row(const struct status_rank *r, struct row *row)
     put_real(row->cell[8], "%.1f", r->step_ms);
     snprintf(row->cell[9], CELL, "%.1f", r->heard_s);
     put_real(row->cell[10], r->is_straggler ? "%.2f*" : "%.2f", r->factor);
-    put_count(row->cell[11], r->generation);
+    put_real(row->cell[11], "%.0f", ceil((double)r->usage.resident_kib / 1024));
+    put_real(row->cell[12], "%.2f", 1e-3 * (double)r->usage.cpu_permille);
+    put_count(row->cell[13], r->generation);
+}
+
+/* 1: no rank knows a column that may be left out. */
+static int status_lacks(const struct row *rows, int n, int column)
+{
+    if (!columns[column].may_lack)
+        return 0;
+    for (int i = 1; i < n; i++) /* behind the titles */
+        if (strcmp(rows[i].cell[column], "-") != 0)
+            return 0;
+    return 1;
 }
 
 static void status_widen(int width[N_COLUMNS], const struct row *row)
@@ -86,6 +101,8 @@ static void status_put_row(const struct row *row, const int width[N_COLUMNS], st
     for (int i = 0; i < N_COLUMNS; i++) {
         int w = columns[i].is_text && i < N_COLUMNS - 1 ? -width[i] : width[i];
 
+        if (w == 0) /* left out */
+            continue;
         buf_printf(out, i ? "  %*s" : "%*s", w, row->cell[i]);
     }
     buf_printf(out, "\n");
@@ -116,6 +133,9 @@ static void put_table(const struct status *s, const char *is_shown, struct buf *
             status_fill_row(&s->rank[i], &rows[n++]);
     for (int i = 0; i < n; i++)
         status_widen(width, &rows[i]);
+    for (int i = 0; i < N_COLUMNS; i++)
+        if (status_lacks(rows, n, i))
+            width[i] = 0;
     for (int i = 0; i < n; i++)
         status_put_row(&rows[i], width, out);
     free(rows);

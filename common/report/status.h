@@ -8,7 +8,8 @@
  *   standby at 10.0.0.9:7001
  *
  * "slowness" is the time that a rank is busy in a step, divided by the median of the ranks.  '*'
- * marks a straggler, '-' a value that is not known.
+ * marks a straggler, '-' a value that is not known.  Two columns are there if any rank knows them:
+ * "MiB", resident memory, and "cpus", how many CPUs its process keeps busy.
  *
  * The JSON form has more: of the run `joules` {package, gpu} and `energy_missing`, of a rank
  * `memory_bytes`, `cpu`, `gpu` {use, memory_bytes, celsius, watts, clock_mhz} and `joules`.

@@ -76,6 +76,29 @@ static void an_account(void **state)
     buf_fini(&out);
 }
 
+/* The columns of memory and processors are there if a rank knows them. */
+static void a_table_with_memory(void **state)
+{
+    struct status_rank two[2] = {ranks[0], ranks[0]};
+    struct status s = status;
+    struct buf out = {0};
+
+    (void)state;
+    two[0].usage = (struct usage){.resident_kib = 1500 * 1024 + 1, .cpu_permille = 1500};
+    two[1].rank = 1;
+    s.rank = two;
+    s.n = 2;
+    status_put_text(&s, &out);
+    assert_non_null(strstr(buf_cstr(&out), "  slowness   MiB  cpus  gen\n"));
+    assert_non_null(strstr(buf_cstr(&out), "      1.00  1501  1.50    2\n"));
+    assert_non_null(strstr(buf_cstr(&out), "      1.00     -     -    2\n"));
+    two[0].usage.cpu_permille = 0;
+    buf_clear(&out);
+    status_put_text(&s, &out);
+    assert_non_null(strstr(buf_cstr(&out), "  slowness   MiB  gen\n"));
+    buf_fini(&out);
+}
+
 static const json_t *status_at(const json_t *all, const char *path)
 {
     char *text = strdup(path), *rest = text, *key;
@@ -307,10 +330,15 @@ static void a_log_of_many_is_brief(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_table_for_people),     cmocka_unit_test(an_account),
-        cmocka_unit_test(what_a_rank_uses),       cmocka_unit_test(a_spare_has_no_rank),
-        cmocka_unit_test(the_standby_is_named),   cmocka_unit_test(a_wait_for_data_is_told),
-        cmocka_unit_test(an_object_for_programs), cmocka_unit_test(a_log_of_many_is_brief),
+        cmocka_unit_test(a_table_for_people),
+        cmocka_unit_test(a_table_with_memory),
+        cmocka_unit_test(an_account),
+        cmocka_unit_test(what_a_rank_uses),
+        cmocka_unit_test(a_spare_has_no_rank),
+        cmocka_unit_test(the_standby_is_named),
+        cmocka_unit_test(a_wait_for_data_is_told),
+        cmocka_unit_test(an_object_for_programs),
+        cmocka_unit_test(a_log_of_many_is_brief),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
