@@ -11,9 +11,6 @@
  * marks a straggler, '-' a value that is not known.  Two columns are there if any rank knows them:
  * "MiB", resident memory, and "cpus", how many CPUs its process keeps busy.
  *
- * The JSON form has more: of the run `joules` {package, gpu} and `energy_missing`, of a rank
- * `memory_bytes`, `cpu`, `gpu` {use, memory_bytes, celsius, watts, clock_mhz} and `joules`.
- *
  * Threads: any; pure. */
 #ifndef REPORT_STATUS_H
 #define REPORT_STATUS_H
@@ -28,12 +25,8 @@ void status_put_line(const struct status *s, struct buf *out); /* the first of t
  * last line says how many more there are. */
 void status_put_brief(const struct status *s, int most, struct buf *out);
 
-/* One line of JSON, {"text": the table, "status": {stage, stage_seconds, generation, epoch, step,
- * nranks, here, standby: {address, votes}, run, run_dir, n_epochs, total_steps, progress,
- * eta_seconds, step_age_seconds, loss, samples_per_second, learning_rate, grad_norm,
- * validation_loss, validation_accuracy, ranks_lost, failed, incidents, ranks: [{rank, role, host,
- * pid, device, phase, phase_seconds, step, bucket, step_ms, heard_seconds, factor, straggler,
- * generation}]}}; null for what is not known.  The table has at most `most` ranks; 0: all. */
+/* One line of JSON, {"text": the table, "status": an object as docs/operating/status.schema.json
+ * has it}.  The table has at most `most` ranks; 0: all. */
 void status_put_both(const struct status *s, int most, struct buf *out);
 void status_put_json(const struct status *s, struct buf *out); /* that status alone, one line */
 

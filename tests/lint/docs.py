@@ -6,6 +6,7 @@ $DPFOLLOWER), and a few lists of the sources.  It prints each difference as path
 exits with 1 if there is one.  Then it breaks the documents on purpose, once for each rule, and
 exits with 1 if a rule does not notice.
 """
+import json
 import os
 import re
 import subprocess
@@ -36,6 +37,16 @@ def read(path):
 
 def run(*command):
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def members(schema):
+    """The names of an object's members, and of its members' members, in a JSON schema."""
+    if isinstance(schema, list):
+        return {name for part in schema for name in members(part)}
+    if not isinstance(schema, dict):
+        return set()
+    own = set(schema.get("properties", {}))
+    return own | {name for part in schema.values() for name in members(part)}
 
 
 class Facts:
@@ -87,6 +98,9 @@ class Facts:
                         for line in read(f"common/optim/{name}").splitlines()
                         if ".deepspeed = {" in line)
         self.deepspeed = set(".".join(re.findall(r'"([\w.]+)"', text)).split("."))
+        schema = json.loads(read("docs/operating/status.schema.json"))
+        self.causes = set(schema["properties"]["badput"].pop("properties"))
+        self.status = members(schema)
         path = "common/model/layers_kinds.c"
         layers = the(r"^const struct layer_kind layer_kinds.*?^};", read(path), path)[0]
         self.layers = set(re.findall(r'^    {"(\w+)"', layers, re.MULTILINE))
@@ -182,6 +196,16 @@ def differ(name, said, real):
         yield 1, f"{name}: {', '.join(sorted(real - said))}: missing here"
 
 
+def check_status(path, text, docs, facts):
+    """The members of the status, and the causes of lost time, are those of its schema."""
+    if path != "docs/operating/watching.md":
+        return
+    told = the(r"^These are the members of the status: .*?\n\n", text, path)[0]
+    yield from differ("members of the status", set(re.findall(r"`(\w+)`", told)), facts.status)
+    table = the(r"^\| cause \| time \|.*?\n\n", text, path)[0]
+    yield from differ("causes", set(re.findall(r"^\| `(\w+)`", table, re.M)), facts.causes)
+
+
 def check_lists(path, text, docs, facts):
     """Lists that the documents repeat are complete."""
     for key, (where, pattern) in CHOICES.items():
@@ -264,8 +288,8 @@ def check_version(path, text, docs, facts):
             yield line, f"{bundle[0]}: meson.build has version {facts.version}"
 
 
-CHECKS = [check_links, check_files, check_keys, check_options, check_lists, check_glossary,
-          check_version]
+CHECKS = [check_links, check_files, check_keys, check_options, check_status, check_lists,
+          check_glossary, check_version]
 
 # A path, a text in it, what replaces the text, and the complaint that must follow.
 BREAKS = [
@@ -292,6 +316,10 @@ BREAKS = [
      "figures of an epoch: want | `step_ms_median` | the "),
     ("docs/operating/files.md", "\n\n`audit.jsonl` has", "\n| `sum` | it |\n\n`audit.jsonl` has",
      "figures of an epoch: sum"),
+    ("docs/operating/watching.md", "`grad_norm`, `validation_loss`", "`validation_loss`",
+     "members of the status: grad_norm"),
+    ("docs/operating/watching.md", "`watts`", "`volts`", "members of the status: volts"),
+    ("docs/operating/watching.md", "| `repeated` |", "| |", "causes: repeated"),
     ("docs/operating/watching.md", "POINT is `gather`, ", "POINT is ", "POINT: gather"),
     ("docs/operating/watching.md", "| `stop` | The", "| `halt` | The", "WHAT: halt"),
     ("docs/operating/job-file.md", "| `gradient_clipping`", "| `gradient_clip`",
