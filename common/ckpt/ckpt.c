@@ -20,14 +20,17 @@
 #include "ckpt/links.h"
 #include "ckpt/owner.h"
 
-int ckpt_n_files(const struct ckpt_content *c)
+int ckpt_has_file(const struct ckpt_content *c, enum ckpt_file file)
 {
-    return c->n_average > 0 ? CKPT_FILES : CKPT_AVERAGE;
+    int n;
+
+    (void)ckpt_tensors(c, file, &n);
+    return file < CKPT_AVERAGE || n > 0;
 }
 
 const char *ckpt_names_in(const struct ckpt_content *c, enum ckpt_file file)
 {
-    return file == CKPT_OPTIMIZER ? NULL : c->class_names;
+    return file == CKPT_OPTIMIZER || file == CKPT_ADAPTER ? NULL : c->class_names;
 }
 
 const struct st_tensor *ckpt_tensors(const struct ckpt_content *c, enum ckpt_file file, int *n)
@@ -40,18 +43,22 @@ const struct st_tensor *ckpt_tensors(const struct ckpt_content *c, enum ckpt_fil
         *n = c->n_optimizer;
         return c->optimizer;
     case CKPT_AVERAGE:
+        *n = c->n_average;
+        return c->average;
+    case CKPT_ADAPTER:
     case CKPT_FILES:
         break;
     }
-    *n = c->n_average;
-    return c->average;
+    *n = c->n_adapter;
+    return c->adapter;
 }
 
 const char *ckpt_file_name(enum ckpt_file file)
 {
     static const char *const name[CKPT_FILES] = {[CKPT_MODEL] = "model.safetensors",
                                                  [CKPT_OPTIMIZER] = "optimizer.safetensors",
-                                                 [CKPT_AVERAGE] = "model_average.safetensors"};
+                                                 [CKPT_AVERAGE] = "model_average.safetensors",
+                                                 [CKPT_ADAPTER] = "adapter_model.safetensors"};
 
     return name[file];
 }
@@ -73,7 +80,8 @@ int ckpt_check_there(const char *path, struct err *err)
 
 static int is_of_checkpoint(DIR *d, const char *name)
 {
-    int known = !strcmp(name, CKPT_STATE) || !strcmp(name, CKPT_CONFIG);
+    int known = !strcmp(name, CKPT_STATE) || !strcmp(name, CKPT_CONFIG) ||
+                !strcmp(name, CKPT_ADAPTER_CONFIG);
     struct stat st;
 
     if (!strcmp(name, ".") || !strcmp(name, ".."))
@@ -119,12 +127,13 @@ static int write_files(const char *folder, const struct ckpt_content *c, struct 
     struct hash128 hash[CKPT_FILES];
     int rc = 0;
 
-    for (int i = 0; i < ckpt_n_files(c) && rc == 0; i++) {
+    for (int i = 0; i < CKPT_FILES && rc == 0; i++) {
         char *path = ckpt_file_path(folder, (enum ckpt_file)i);
         int n;
         const struct st_tensor *tensor = ckpt_tensors(c, (enum ckpt_file)i, &n);
 
-        rc = st_write(path, tensor, n, ckpt_names_in(c, (enum ckpt_file)i), &hash[i], err);
+        if (ckpt_has_file(c, (enum ckpt_file)i))
+            rc = st_write(path, tensor, n, ckpt_names_in(c, (enum ckpt_file)i), &hash[i], err);
         free(path);
     }
     return rc == 0 ? ckpt_write_state(folder, c, hash, err) : rc;

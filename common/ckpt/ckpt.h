@@ -4,6 +4,8 @@
  *                                 optimizer.safetensors  "conv1.weight.momentum_buffer" ...
  *                                 model_average.safetensors  as model's, with train.average
  *                                 config.json            transformers', if it has the network
+ *                                 adapter_model.safetensors, adapter_config.json  PEFT's, with
+ *                                                        model.lora; the model's file has them, too
  *                                 state.json             where the run stands, hashes of these
  *   RUN/checkpoints/latest -> step-00002350
  *   RUN/checkpoints/best -> step-00001880                if the job wants it
@@ -71,9 +73,13 @@ struct ckpt_content {
     int n_optimizer;
     const struct st_tensor *average; /* [n_average]: the model with averaged weights; or 0 */
     int n_average;
+    const struct st_tensor
+        *adapter; /* [n_adapter]: the model's adapters under PEFT's names; or 0 */
+    int n_adapter;
     /* A list of names in JSON, for state.json and the metadata of the model's files; NULL: none. */
     const char *class_names;
     const char *config; /* the text of config.json, which has no hash; NULL: there is none */
+    const char *adapter_config; /* the same of adapter_config.json */
 };
 
 enum { CKPT_UNLINKED = 1 }; /* an outcome: the generation is written, a link to it is not */

@@ -11,13 +11,14 @@
 #include "ckpt/ckpt.h"
 
 /* The files beside those of tensors.  ckpt_is_alone knows all. */
-#define CKPT_STATE  "state.json"
-#define CKPT_CONFIG "config.json"
+#define CKPT_STATE          "state.json"
+#define CKPT_CONFIG         "config.json"
+#define CKPT_ADAPTER_CONFIG "adapter_config.json"
 
-/* The files of tensors, in the order in which they are written.  The last one is optional. */
-enum ckpt_file { CKPT_MODEL, CKPT_OPTIMIZER, CKPT_AVERAGE, CKPT_FILES };
+/* The files of tensors, in the order in which they are written.  The last two are optional. */
+enum ckpt_file { CKPT_MODEL, CKPT_OPTIMIZER, CKPT_AVERAGE, CKPT_ADAPTER, CKPT_FILES };
 
-int ckpt_n_files(const struct ckpt_content *c);
+int ckpt_has_file(const struct ckpt_content *c, enum ckpt_file file);
 const struct st_tensor *ckpt_tensors(const struct ckpt_content *c, enum ckpt_file file, int *n);
 /* The names of classes in the metadata of the file, or NULL. */
 const char *ckpt_names_in(const struct ckpt_content *c, enum ckpt_file file);
@@ -35,8 +36,8 @@ void ckpt_remove(const char *path);
  */
 int ckpt_make_aside(const char *run_dir, const char *aside, struct err *err);
 
-/* Write config.json, if c has one, and state.json, with the hashes of the files, and fsync the
- * folder. */
+/* Write config.json and adapter_config.json, if c has them, and state.json, with the hashes of the
+ * files, and fsync the folder. */
 int ckpt_write_state(const char *folder, const struct ckpt_content *c, const struct hash128 *hash,
                      struct err *err);
 

@@ -29,8 +29,7 @@ struct draft {
     char *run_dir; /* the owner's; NULL: of another rank */
     char *folder;
     int is_placed;
-    int n_files;
-    struct draft_file file[CKPT_FILES];
+    struct draft_file file[CKPT_FILES]; /* path NULL: there is no such file */
 };
 
 /* ---- making and joining ---- */
@@ -55,9 +54,9 @@ static struct draft *draft_plan(char *folder, const struct ckpt_content *c)
     struct draft *d = xcalloc(1, sizeof *d);
 
     d->folder = folder;
-    d->n_files = ckpt_n_files(c);
-    for (int i = 0; i < d->n_files; i++)
-        plan_file(&d->file[i], folder, (enum ckpt_file)i, c);
+    for (int i = 0; i < CKPT_FILES; i++)
+        if (ckpt_has_file(c, (enum ckpt_file)i))
+            plan_file(&d->file[i], folder, (enum ckpt_file)i, c);
     return d;
 }
 
@@ -96,8 +95,9 @@ int draft_new(const char *run_dir, const struct ckpt_content *c, struct draft **
     rc = ckpt_make_aside(run_dir, folder, err);
     if (rc == 0)
         d->run_dir = xstrdup(run_dir);
-    for (int i = 0; i < d->n_files && rc == 0; i++)
-        rc = draft_create(&d->file[i], err);
+    for (int i = 0; i < CKPT_FILES && rc == 0; i++)
+        if (d->file[i].path)
+            rc = draft_create(&d->file[i], err);
     if (rc < 0) {
         draft_free(d);
         return rc;
@@ -128,8 +128,8 @@ int draft_join(const char *folder, const struct ckpt_content *c, struct draft **
 {
     struct draft *d = draft_plan(xstrdup(folder), c);
 
-    for (int i = 0; i < d->n_files; i++)
-        if (join_file(&d->file[i], err) < 0) {
+    for (int i = 0; i < CKPT_FILES; i++)
+        if (d->file[i].path && join_file(&d->file[i], err) < 0) {
             draft_free(d);
             return DRAFT_UNSEEN;
         }
@@ -141,8 +141,8 @@ void draft_free(struct draft *d)
 {
     if (!d)
         return;
-    for (int i = 0; i < d->n_files; i++) {
-        if (d->file[i].fd >= 0)
+    for (int i = 0; i < CKPT_FILES; i++) {
+        if (d->file[i].path && d->file[i].fd >= 0)
             close(d->file[i].fd);
         free(d->file[i].path);
         free(d->file[i].head);
@@ -182,8 +182,8 @@ int draft_sync(struct draft *d, struct err *err)
 {
     int rc = 0;
 
-    for (int i = 0; i < d->n_files && rc == 0; i++)
-        if (d->file[i].fd >= 0) {
+    for (int i = 0; i < CKPT_FILES && rc == 0; i++)
+        if (d->file[i].path && d->file[i].fd >= 0) {
             rc = file_finish(d->file[i].fd, d->file[i].path, err);
             d->file[i].fd = -1;
         }
@@ -265,7 +265,7 @@ static int read_back(const struct draft *d, int file, const struct draft_part *p
     return rc;
 }
 
-/* Read all files back.  hash [n_files]: of each. */
+/* Read all files back.  hash [CKPT_FILES]: of each that is there. */
 static int check_files(const struct draft *d, const struct draft_part *part, int n,
                        struct hash128 *hash, struct err *err)
 {
@@ -274,8 +274,9 @@ static int check_files(const struct draft *d, const struct draft_part *part, int
 
     for (int r = 0; r < n; r++)
         c[r].hasher = hasher_new();
-    for (int i = 0; i < d->n_files && rc == 0; i++)
-        rc = read_back(d, i, part, c, n, &hash[i], err);
+    for (int i = 0; i < CKPT_FILES && rc == 0; i++)
+        if (d->file[i].path)
+            rc = read_back(d, i, part, c, n, &hash[i], err);
     for (int r = 0; r < n && rc == 0; r++)
         if (!hash_equal(hasher_end(c[r].hasher), part[r].hash))
             rc = err_set(err, ERR_IO,
@@ -294,7 +295,7 @@ int draft_place(struct draft *d, const struct ckpt_content *c, const struct draf
     struct hash128 hash[CKPT_FILES];
     int rc = check_files(d, part, n, hash, err);
 
-    ASSERT(d->run_dir && d->n_files == ckpt_n_files(c));
+    ASSERT(d->run_dir && (!d->file[CKPT_ADAPTER].path) == (c->n_adapter == 0));
     if (rc == 0)
         rc = ckpt_write_state(d->folder, c, hash, err);
     if (rc == 0) {

@@ -73,7 +73,7 @@ static json_t *best_json(const struct ckpt_content *c)
     return steps;
 }
 
-/* of_file [n_files]: the hashes of the files beside state.json. */
+/* of_file [CKPT_FILES]: the hashes of the files beside state.json. */
 static char *state_text(const struct ckpt_content *c, const struct hash128 *of_file)
 {
     const struct ckpt_state *s = &c->state;
@@ -91,8 +91,9 @@ static char *state_text(const struct ckpt_content *c, const struct hash128 *of_f
     json_object_set_new(root, "best", best_json(c));
     if (c->class_names)
         json_object_set_new(root, "class_names", json_loads(c->class_names, 0, NULL));
-    for (int i = 0; i < ckpt_n_files(c); i++)
-        json_object_set_new(root, ckpt_file_name((enum ckpt_file)i), hash_json(of_file[i]));
+    for (int i = 0; i < CKPT_FILES; i++)
+        if (ckpt_has_file(c, (enum ckpt_file)i))
+            json_object_set_new(root, ckpt_file_name((enum ckpt_file)i), hash_json(of_file[i]));
     hash_object(root, hash);
     json_object_set_new(root, "hash", json_string(hash));
     text = json_dumps(root, JSON_INDENT(2));
@@ -101,34 +102,39 @@ static char *state_text(const struct ckpt_content *c, const struct hash128 *of_f
     return text;
 }
 
-static int state_write_text(const char *path, const char *text, struct err *err)
+/* text NULL: there is no such file. */
+static int state_write_text(const char *folder, const char *name, const char *text, struct err *err)
 {
-    int fd, rc = file_create(path, &fd, err);
+    char *path;
+    int fd = -1, rc;
 
-    if (rc < 0)
-        return rc;
-    rc = file_put(fd, path, text, strlen(text), err);
-    if (rc < 0) {
+    if (!text)
+        return 0;
+    path = xasprintf("%s/%s", folder, name);
+    rc = file_create(path, &fd, err);
+    if (rc == 0)
+        rc = file_put(fd, path, text, strlen(text), err);
+    if (rc == 0)
+        rc = file_finish(fd, path, err);
+    else if (fd >= 0)
         close(fd);
-        return rc;
-    }
-    return file_finish(fd, path, err);
+    free(path);
+    return rc;
 }
 
 int ckpt_write_state(const char *folder, const struct ckpt_content *c, const struct hash128 *hash,
                      struct err *err)
 {
-    char *path = state_path(folder), *config = xasprintf("%s/" CKPT_CONFIG, folder);
     char *text = state_text(c, hash);
-    int rc = c->config ? state_write_text(config, c->config, err) : 0;
+    int rc = state_write_text(folder, CKPT_CONFIG, c->config, err);
 
     if (rc == 0)
-        rc = state_write_text(path, text, err);
+        rc = state_write_text(folder, CKPT_ADAPTER_CONFIG, c->adapter_config, err);
+    if (rc == 0)
+        rc = state_write_text(folder, CKPT_STATE, text, err);
     if (rc == 0)
         rc = file_sync_folder(folder, err);
     free(text);
-    free(config);
-    free(path);
     return rc;
 }
 

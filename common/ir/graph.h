@@ -98,7 +98,8 @@ enum param_init {
     PARAM_TRUNCATED, /* N(0, bound^2), of which no value is further than 2 * bound from 0 */
 };
 
-enum param_kind { PARAM_WEIGHT, PARAM_BIAS, PARAM_NORM, PARAM_EMBEDDING };
+/* PARAM_ADAPTER: of low-rank adapters, which keep their own initial values. */
+enum param_kind { PARAM_WEIGHT, PARAM_BIAS, PARAM_NORM, PARAM_EMBEDDING, PARAM_ADAPTER };
 
 /* A parameter's initial value and training. */
 struct param_info {

@@ -41,8 +41,25 @@ static int check_weights(const struct job *j, struct err *err)
     return 0;
 }
 
+static int check_lora(const struct model_options *m, struct err *err)
+{
+    if (m->lora.path && m->lora.rank == 0)
+        return err_set(err, ERR_CONFIG,
+                       "model.lora.path is %s, but model.lora.rank is 0; want the rank of these "
+                       "adapters, r in adapter_config.json",
+                       m->lora.path);
+    if (m->lora.path && m->init.name != INIT_FILE && m->init.name != INIT_IMPORT)
+        return err_set(err, ERR_CONFIG,
+                       "model.lora.path is %s, adapters of a trained network, but the network "
+                       "begins with random weights; want model.init: {name: file, path: ITS FILE}",
+                       m->lora.path);
+    return 0;
+}
+
 static int check_init(const struct job *j, struct err *err)
 {
+    if (check_lora(&j->model, err) < 0)
+        return err->code;
     if (j->model.init.name != INIT_IMPORT || j->model.kind == &arch_import)
         return 0;
     return err_set(err, ERR_CONFIG,

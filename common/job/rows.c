@@ -79,6 +79,21 @@ static const struct option init_rows[] = {
 };
 
 static const struct option model_rows[] = {
+    {"model.lora.rank", OPT_INT, AT(model.lora.rank), "0", 0, 65536,
+     .help = "Low-rank adapters (LoRA) of this rank beside linear layers; all other parameters are "
+             "frozen. With 0 there are none."},
+    {"model.lora.alpha", OPT_REAL, AT(model.lora.alpha), "8", 0, 1e6, .flags = OPT_ABOVE,
+     .help = "What the adapters add is multiplied by alpha / rank. As PEFT's lora_alpha."},
+    {"model.lora.match", OPT_STRING, AT(model.lora.match), NULL, .flags = OPT_MANY,
+     .help = "Patterns of the names of linear layers that get adapters, \"*.q_proj\"; * stands for "
+             "any characters. Without it all do but the one that makes the logits."},
+    {"model.lora.dropout", OPT_REAL, AT(model.lora.dropout), "0", 0, 1, .flags = OPT_BELOW,
+     .help = "The probability of dropping an input of the adapters in training."},
+    {"model.lora.path", OPT_PATH, AT(model.lora.path), NULL,
+     .help = "Adapters to begin from: a folder with PEFT's adapter_model.safetensors and "
+             "adapter_config.json, or the first of these. Without it they begin anew."},
+    {"model.lora.rslora", OPT_BOOL, AT(model.lora.rslora), "false",
+     .help = "With true, the factor is alpha / sqrt(rank)."},
     {"model.sync_batch_norm", OPT_BOOL, AT(model.sync_batch_norm), "true", .flags = OPT_RESUME,
      .help = "Batch norm's statistics are those of all ranks together, so that training does not "
              "depend on their number."},

@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/util.h"
 #include "model/layer.h"
+#include "model/lora.h"
 #include "model/losses.h"
 
 const struct option_group *const model_archs[] = {
@@ -51,6 +52,8 @@ int model_build(const struct model_options *o, const struct sample_spec *spec, i
     if (m.rc == 0)
         o->kind->build(&m, o->options);
     layer_loss(&m, "loss", o);
+    if (m.rc == 0)
+        m.rc = lora_apply(&o->lora, m.n_dropouts, g, err);
     if (m.rc < 0) {
         graph_free(g);
         return model_fail(o->kind->group.name, spec, err);

@@ -106,11 +106,22 @@ struct init_options {
     enum init_missing missing; /* INIT_FILE: of what the file lacks */
 };
 
+/* Low-rank adapters (model/lora.h). */
+struct lora_options {
+    int64_t rank; /* 0: there are none */
+    double alpha, dropout;
+    const char *match; /* patterns of layers' names, separated by ", "; NULL: all linear ones but
+                        * the last */
+    const char *path;  /* of adapters to begin from, absolute; NULL: they begin anew */
+    int rslora;
+};
+
 /* The section `model` of a job, and what the loss takes from the section `train`. */
 struct model_options {
     const struct model_arch *kind;
     const void *options; /* of kind: its own struct */
     struct init_options init;
+    struct lora_options lora;
     int sync_batch_norm;    /* statistics over all ranks */
     enum loss loss;         /* of the first output that model.loss names */
     const char *losses;     /* the whole of model.loss (model/losses.h); NULL: `loss` alone */

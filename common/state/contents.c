@@ -10,13 +10,14 @@
 #include "base/alloc.h"
 #include "base/util.h"
 #include "import/lower.h"
+#include "model/lora.h"
 #include "state/loop.h"
 
 static const char running_mean[] = "running_mean";
 const char contents_count[] = "num_batches_tracked";
 
 /* The places of struct contents' lists. */
-enum { OF_MODEL, OF_OPTIMIZER, OF_AVERAGE };
+enum { OF_MODEL, OF_OPTIMIZER, OF_AVERAGE, OF_ADAPTER };
 
 size_t contents_tracked(const char *name)
 {
@@ -52,6 +53,14 @@ static void add_of_model(struct contents *c, int file, struct st_tensor tensor,
                                                              contents_count),
                                         .dtype = DTYPE_I64},
                      (struct contents_source){.slot = CONTENTS_COUNT});
+}
+
+/* A tensor of the model's file, under PEFT's name, in a file of its own. */
+static void contents_add_adapter(struct contents *c, struct st_tensor tensor,
+                                 struct contents_source from)
+{
+    tensor.name = arena_printf(&c->memory, LORA_PREFIX "%s", tensor.name);
+    contents_add(c, OF_ADAPTER, tensor, from);
 }
 
 static const struct slot_def *of_average(const struct state *s, enum slot_scope scope)
@@ -90,6 +99,8 @@ static void contents_add_slot(struct contents *c, const struct state *s, int k)
             contents_add(c, OF_OPTIMIZER, tensor, from);
         if (d->file == SLOT_IN_MODEL)
             add_of_model(c, OF_MODEL, tensor, from);
+        if (d->file == SLOT_IN_MODEL && lora_is_name(tensor.name))
+            contents_add_adapter(c, tensor, from);
         if (d->file == SLOT_IN_AVERAGE || (d->file == SLOT_IN_MODEL && is_beside_average(s, d, i)))
             add_of_model(c, OF_AVERAGE, tensor, from);
     }
@@ -199,8 +210,11 @@ void contents_init(struct contents *c, const struct state *s)
         .n_optimizer = c->n[OF_OPTIMIZER],
         .average = c->tensor[OF_AVERAGE],
         .n_average = c->n[OF_AVERAGE],
+        .adapter = c->tensor[OF_ADAPTER],
+        .n_adapter = c->n[OF_ADAPTER],
         .class_names = s->class_names ? arena_strdup(&c->memory, s->class_names) : NULL,
-        .config = s->config ? arena_strdup(&c->memory, s->config) : NULL};
+        .config = s->config ? arena_strdup(&c->memory, s->config) : NULL,
+        .adapter_config = s->adapter_config ? arena_strdup(&c->memory, s->adapter_config) : NULL};
 }
 
 int64_t contents_bytes(const struct contents *c)

@@ -9,7 +9,7 @@
 #include "state/state.h"
 
 enum {
-    CONTENTS_FILES = 3, /* model, optimizer, average: struct ckpt_content's lists, in their order */
+    CONTENTS_FILES = 4,  /* struct ckpt_content's lists, in their order */
     CONTENTS_COUNT = -1, /* no slot: the number of updates, an I64 */
     CONTENTS_KEPT = -2,  /* no slot: a tensor of the imported network, as it is */
 };

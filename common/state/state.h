@@ -44,9 +44,10 @@ struct state {
     struct ckpt_state at;                      /* host memory */
     void (*warn)(void *arg, const char *text); /* state_init's, set by the owner; or NULL */
     void *warn_arg;
-    int n_threads;           /* that draw initial values, set by the owner; 0 is 1 */
-    const char *class_names; /* ckpt_content's, set by the owner; borrowed */
-    const char *config;      /* likewise */
+    int n_threads;              /* that draw initial values, set by the owner; 0 is 1 */
+    const char *class_names;    /* ckpt_content's, set by the owner; borrowed */
+    const char *config;         /* likewise */
+    const char *adapter_config; /* likewise */
     /* Of a job with model.import: its tensors that no slot holds are part of the model's file. */
     const struct import_network *network; /* likewise; or NULL */
 };

@@ -14,7 +14,9 @@
 #include "import/arch.h"
 #include "import/lower.h"
 #include "import/weights.h"
+#include "job/adapters.h"
 #include "job/pretrained.h"
+#include "model/lora.h"
 #include "state/contents.h"
 #include "tensor/half.h"
 
@@ -28,6 +30,7 @@ struct list {
 
 struct weights {
     struct state *s;
+    struct st_set *adapters;          /* those of model.lora.path; or NULL */
     struct st_set *file;              /* NULL: the file is that of model.import: */
     struct import_weights *imported;  /* NULL: it is not */
     struct st_tensor *exported;       /* [network's tensors], in the network's order; of it alone */
@@ -71,9 +74,21 @@ static const struct st_tensor *weights_find_exported(const struct weights *w, co
     return at ? *at : NULL;
 }
 
+/* The adapter of this name; NULL: it begins anew. */
+static const struct st_tensor *weights_find_adapter(const struct weights *w, const char *name)
+{
+    char *theirs = w->adapters ? xasprintf(LORA_PREFIX "%s", name) : NULL;
+    const struct st_tensor *t = theirs ? st_set_find(w->adapters, theirs) : NULL;
+
+    free(theirs);
+    return t;
+}
+
 /* The file's tensor for the model's `name`; NULL if there is none. */
 static const struct st_tensor *weights_find(const struct weights *w, const char *name)
 {
+    if (lora_is_name(name) && (w->adapters || w->imported))
+        return weights_find_adapter(w, name);
     if (w->imported)
         return weights_find_exported(w, name);
     const size_t n = w->rule && w->rule->prefix ? strlen(w->rule->prefix) : 0;
@@ -116,6 +131,9 @@ static int weights_read(struct weights *w, const struct st_tensor *t, struct spa
 {
     const size_t size = dtype_size(t->dtype);
 
+    if (w->adapters && st_set_find(w->adapters, t->name) == t)
+        return st_set_read(w->adapters, t, (size_t)part.first * size, to, (size_t)part.n * size,
+                           err);
     if (w->imported)
         return import_weights_read(w->imported, &w->s->network->tensor[t - w->exported], part.first,
                                    part.n, to, err);
@@ -183,7 +201,8 @@ static int compare_slot(struct weights *w, int k, struct err *err)
         char *name = xasprintf("%s%s", want.base, d->suffix);
         const struct st_tensor *t = weights_find(w, name);
 
-        rc = weights_compare(w, name, d, &want, t, err);
+        rc = !t && lora_is_name(name) && !w->adapters ? 0
+                                                      : weights_compare(w, name, d, &want, t, err);
         w->alike[k][i] = rc == 1 ? t : NULL;
         w->n_alike += rc == 1;
         free(name);
@@ -372,9 +391,34 @@ static int weights_open_import(struct weights *w, struct err *err)
     return import_weights_open(w->path, &w->imported, err);
 }
 
+/* Each of the file's tensors must be one of the model's adapters. */
+static int weights_open_adapters(struct weights *w, const struct lora_options *o, struct err *err)
+{
+    char *path = adapters_path(o);
+    const size_t n = strlen(LORA_PREFIX);
+    int rc = adapters_check(o, err);
+
+    if (rc == 0)
+        rc = st_set_open(path, &w->adapters, err);
+    for (int i = 0; rc == 0 && i < st_set_count(w->adapters); i++) {
+        const char *name = st_set_at(w->adapters, i)->name;
+
+        if (strncmp(name, LORA_PREFIX, n) != 0 || !state_knows(w->s, name + n))
+            rc = err_set(err, ERR_CONFIG,
+                         "%s: tensor \"%s\" is no adapter of this model; does model.lora.match "
+                         "name its layer?",
+                         path, name);
+    }
+    free(path);
+    return rc;
+}
+
 static int compare_all(struct weights *w, const struct job *job, struct err *err)
 {
-    int rc = w->s->network && job->model.init.name == INIT_IMPORT
+    int rc = job->model.lora.path ? weights_open_adapters(w, &job->model.lora, err) : 0;
+
+    if (rc == 0)
+        rc = w->s->network && job->model.init.name == INIT_IMPORT
                  ? weights_open_import(w, err)
                  : st_set_open(w->path, &w->file, err);
 
@@ -407,6 +451,7 @@ void weights_close(struct weights *w)
 {
     if (!w)
         return;
+    st_set_close(w->adapters);
     st_set_close(w->file);
     import_weights_close(w->imported);
     arena_fini(&w->memory);

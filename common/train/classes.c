@@ -3,6 +3,7 @@
 
 #include "config/names.h"
 #include "import/arch.h"
+#include "job/adapters.h"
 #include "job/pretrained.h"
 #include "train/trainer_impl.h"
 
@@ -57,14 +58,17 @@ static const char *classes_keep(struct trainer *t, struct buf *text)
 void trainer_describe(struct trainer *t)
 {
     const int64_t n = n_named(t->train_set);
-    struct buf names = {0}, config = {0};
+    struct buf names = {0}, config = {0}, adapters = {0};
 
     if (trainer_class_name(t, 0))
         names_write(t->train_set->class_names ? t->train_set->class_names : t->class_name, n,
                     &names);
     pretrained_write(t->job, n, &config);
+    if (t->job->model.lora.rank > 0)
+        adapters_write(&t->job->model.lora, t->state->layout, &adapters);
     t->state->class_names = classes_keep(t, &names);
     t->state->config = classes_keep(t, &config);
+    t->state->adapter_config = classes_keep(t, &adapters);
     if (import_options_of(&t->job->model))
         t->state->network = import_options_of(&t->job->model)->network;
 }

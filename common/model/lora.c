@@ -1,0 +1,286 @@
+/* lora - copies the graph's nodes in their order, and appends the adapters' nodes behind each layer
+ * that gets them.  Later nodes then read the sum in place of the layer's output. */
+#include "model/lora.h"
+
+#include <fnmatch.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/util.h"
+#include "op/compose.h"
+
+static const char weight_end[] = ".weight", a_end[] = ".lora_A.weight", b_end[] = ".lora_B.weight";
+
+struct lora { /* one call of lora_apply */
+    const struct lora_options *o;
+    struct graph *g;
+    struct err *err;
+    struct node *node; /* [n_nodes] as they were */
+    int n_nodes;
+    int *now; /* [values before the call] what stands for each */
+    int tag;
+    int head; /* the node that makes the logits; -1: none is linear */
+};
+
+double lora_scale(const struct lora_options *o)
+{
+    const double rank = (double)o->rank;
+
+    ASSERT(o->rank > 0);
+    return o->alpha / (o->rslora ? sqrt(rank) : rank);
+}
+
+static int lora_ends_with(const char *name, const char *end)
+{
+    const size_t n = strlen(name), m = strlen(end);
+
+    return n > m && !strcmp(name + n - m, end);
+}
+
+int lora_is_name(const char *name)
+{
+    return lora_ends_with(name, a_end) || lora_ends_with(name, b_end);
+}
+
+size_t lora_layer_length(const char *name)
+{
+    return lora_ends_with(name, a_end) ? strlen(name) - strlen(a_end) : 0;
+}
+
+/* ---- which layers ---- */
+
+/* The name of the layer, in the graph's arena; NULL: the node is no linear layer with a weight of
+ * its own. */
+static const char *lora_layer(const struct lora *l, const struct node *n)
+{
+    const struct value *w = n->op == OP_linear ? &l->g->value[n->in[LINEAR_W]] : NULL;
+
+    if (!w || w->role != VALUE_PARAM || n->attr.linear.image[0] > 0 ||
+        !lora_ends_with(w->name, weight_end))
+        return NULL;
+    return arena_printf(&l->g->arena, "%.*s", (int)(strlen(w->name) - strlen(weight_end)), w->name);
+}
+
+/* The linear layer from which the logits come through nodes that only turn or move them. */
+static int lora_find_head(const struct graph *g)
+{
+    int at = g->logits == NO_VALUE ? -1 : g->value[g->logits].producer;
+
+    while (at >= 0 && g->node[at].op != OP_linear) {
+        const int op = g->node[at].op, from = g->node[at].in[0];
+
+        if (op != OP_reshape && op != OP_permute && op != OP_bias && op != OP_elementwise &&
+            op != OP_slice)
+            return -1;
+        at = from == NO_VALUE ? -1 : g->value[from].producer;
+    }
+    return at;
+}
+
+static int lora_fits(const char *pattern, size_t len, const char *layer)
+{
+    char *text = xasprintf("%.*s", (int)len, pattern);
+    const int fits = fnmatch(text, layer, 0) == 0;
+
+    free(text);
+    return fits;
+}
+
+/* Call it for each pattern of `match` in turn, *at being 0 at first; 0: there are no more. */
+static int lora_next(const char *match, size_t *at, const char **pattern, size_t *len)
+{
+    static const char between[] = ", ";
+    const char *end;
+
+    if (*at > strlen(match))
+        return 0;
+    *pattern = match + *at;
+    end = strstr(*pattern, between);
+    *len = end ? (size_t)(end - *pattern) : strlen(*pattern);
+    *at += *len + strlen(between);
+    return 1;
+}
+
+static int lora_takes(const struct lora *l, int node, const char *layer)
+{
+    const char *pattern;
+    size_t at = 0, len;
+
+    if (!layer)
+        return 0;
+    if (!l->o->match)
+        return node != l->head;
+    while (lora_next(l->o->match, &at, &pattern, &len))
+        if (lora_fits(pattern, len, layer))
+            return 1;
+    return 0;
+}
+
+static int lora_fail(const struct lora *l, const char *pattern, size_t len)
+{
+    struct buf names = {0};
+
+    for (int i = 0; i < l->n_nodes; i++) {
+        const char *layer = lora_layer(l, &l->node[i]);
+
+        if (layer)
+            buf_printf(&names, "%s%s", names.len ? ", " : "", layer);
+    }
+    if (names.len)
+        err_set(l->err, ERR_CONFIG, "model.lora.match: %s%.*s%s; the linear layers are %s",
+                pattern ? "\"" : "no layer is left but the one that makes the logits", (int)len,
+                pattern ? pattern : "", pattern ? "\" fits no linear layer" : "", buf_cstr(&names));
+    else
+        err_set(l->err, ERR_CONFIG, "model.lora: this network has no linear layer");
+    buf_fini(&names);
+    return l->err->code;
+}
+
+/* Each pattern has a layer that it fits. */
+static int lora_check_match(const struct lora *l)
+{
+    const char *pattern = NULL;
+    size_t at = 0, len = 0;
+    int n = 0;
+
+    for (int i = 0; i < l->n_nodes; i++)
+        n += lora_takes(l, i, lora_layer(l, &l->node[i]));
+    while (l->o->match && lora_next(l->o->match, &at, &pattern, &len)) {
+        int fits = 0;
+
+        for (int i = 0; i < l->n_nodes && !fits; i++) {
+            const char *layer = lora_layer(l, &l->node[i]);
+
+            fits = layer && lora_fits(pattern, len, layer);
+        }
+        if (!fits)
+            return lora_fail(l, pattern, len);
+    }
+    return n > 0 ? 0 : lora_fail(l, NULL, 0);
+}
+
+/* ---- the adapters ---- */
+
+static int lora_param(struct lora *l, const char *layer, const char *end, struct shape shape,
+                      struct param_info info)
+{
+    const char *name = arena_printf(&l->g->arena, "%s%s", layer, end);
+    const struct value *v = graph_find(l->g, name);
+
+    return v ? (int)(v - l->g->value) : graph_param(l->g, shape, info, name);
+}
+
+/* Append the nodes behind the layer whose input is x and output y; returns the sum. */
+static int lora_append(struct lora *l, const struct node *n, const char *layer, int x, int y)
+{
+    struct graph *g = l->g;
+    struct compose c = {.g = g, .name = arena_printf(&g->arena, "%s.lora", layer), .err = l->err};
+    const struct shape shape = g->value[x].shape;
+    const int64_t rank = l->o->rank, in = shape.dim[1], out = g->value[y].shape.dim[1];
+    const struct param_info of_a = {PARAM_UNIFORM, in ? (float)(1 / sqrt((double)in)) : 0,
+                                    PARAM_ADAPTER, 0},
+                            of_b = {PARAM_CONST, 0, PARAM_ADAPTER, 0};
+    const int a = lora_param(l, layer, a_end, SHAPE(rank, in), of_a),
+              b = lora_param(l, layer, b_end, SHAPE(out, rank), of_b);
+    const int64_t rows = g->batch ? shape.dim[0] / g->batch : 1;
+    int h = x;
+
+    ASSERT(n->op == OP_linear && shape.n == 2);
+    if (l->o->dropout > 0 && g->training)
+        h = compose_dropout(&c, h, l->o->dropout, l->tag++, rows, 0);
+    h = compose_append(&c, OP_linear, NULL, (int[]){h, a}, 2);
+    h = compose_constants(&c, EW_AFFINE, h, (float)lora_scale(l->o), 0);
+    h = compose_append(&c, OP_linear, NULL, (int[]){h, b}, 2);
+    h = compose_elementwise(&c, EW_ADD, y, h);
+    return c.rc < 0 ? NO_VALUE : h;
+}
+
+/* ---- the graph ---- */
+
+static void lora_freeze(struct graph *g)
+{
+    for (int v = 0; v < g->n_values; v++) {
+        struct param_info info;
+
+        if (g->value[v].role != VALUE_PARAM)
+            continue;
+        info = *g->value[v].info;
+        info.frozen = 1;
+        g->value[v].info = arena_copy(&g->arena, &info, sizeof info);
+    }
+}
+
+/* Append the i-th node as it was, with what its inputs are now. */
+static void lora_copy_node(struct lora *l, int i)
+{
+    struct node n = l->node[i];
+    int id;
+
+    for (int k = 0; k < n.n_in; k++)
+        n.in[k] = n.in[k] == NO_VALUE ? NO_VALUE : l->now[n.in[k]];
+    l->g->block = n.block;
+    id = graph_append(l->g, &n);
+    for (int k = 0; k < n.n_out; k++)
+        if (n.out[k] != NO_VALUE && l->g->value[n.out[k]].producer >= 0)
+            l->g->value[n.out[k]].producer = id;
+}
+
+static int lora_copy(struct lora *l)
+{
+    for (int i = 0; i < l->n_nodes; i++) {
+        const struct node *n = &l->node[i];
+        const char *layer = lora_layer(l, n);
+        int y;
+
+        lora_copy_node(l, i);
+        if (!lora_takes(l, i, layer))
+            continue;
+        y = n->out[LINEAR_Y];
+        l->now[y] = lora_append(l, n, layer, l->now[n->in[LINEAR_X]], y);
+        if (l->now[y] == NO_VALUE)
+            return l->err->code;
+    }
+    return 0;
+}
+
+/* What is read by name, and by the loss, is the sum, too. */
+static void lora_end(struct lora *l)
+{
+    struct graph *g = l->g;
+
+    for (int i = 0; i < g->n_outputs; i++)
+        g->output[i].value = l->now[g->output[i].value];
+    if (g->logits != NO_VALUE)
+        g->logits = l->now[g->logits];
+}
+
+int lora_apply(const struct lora_options *o, int first_tag, struct graph *g, struct err *err)
+{
+    struct lora l = {.o = o, .g = g, .err = err, .n_nodes = g->n_nodes, .tag = first_tag};
+    const int block = g->block;
+    int rc;
+
+    if (o->rank == 0)
+        return 0;
+    ASSERT(g->n_forward == 0);
+    l.node = xmalloc(((size_t)l.n_nodes + 1) * sizeof *l.node);
+    l.now = xmalloc(((size_t)g->n_values + 1) * sizeof *l.now);
+    memcpy(l.node, g->node, (size_t)l.n_nodes * sizeof *l.node);
+    for (int v = 0; v < g->n_values; v++)
+        l.now[v] = v;
+    l.head = lora_find_head(g);
+    rc = lora_check_match(&l);
+    if (rc == 0) {
+        lora_freeze(g);
+        g->n_nodes = 0;
+        rc = lora_copy(&l);
+        lora_end(&l);
+        g->block = block;
+    }
+    free(l.node);
+    free(l.now);
+    return rc;
+}

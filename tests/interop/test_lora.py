@@ -1,0 +1,134 @@
+"""Tests of low-rank adapters with peft: 20 steps of ours from its adapters have its losses, on
+one to three ranks and in a network that PyTorch exported; it loads the adapters that we write, and
+we refuse those that would be another function.
+
+They are skipped (77) where there is no such package (find_torch.py).
+"""
+import json
+import os
+
+import find_torch
+
+find_torch.need("numpy", "torch", "transformers", "peft")
+
+import gpt  # noqa: E402
+import numpy as np  # noqa: E402
+import peft  # noqa: E402
+import torch  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+from training import STEPS, Training, dp, largest_difference  # noqa: E402
+
+RATE, EPS = 3e-3, 1e-5
+
+
+def config(**more):
+    return peft.LoraConfig(r=4, lora_alpha=16, **more)
+
+
+def begin(base, lora):
+    """The base with adapters, of which none is 0."""
+    model = peft.get_peft_model(base, lora)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if ".lora_B." in name:
+                weight.add_(torch.randn(weight.shape) * 0.05)
+    return model
+
+
+def train(model, loss_of):
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=RATE,
+                                  eps=EPS)
+    losses = []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = loss_of(model)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(12, 48), torch.nn.Linear(48, 12, bias=False)
+        self.norm = torch.nn.LayerNorm(12)
+
+    def forward(self, x):
+        return x + self.down(F.gelu(self.up(self.norm(x))))
+
+
+class Lora(Training):
+    def ours(self, run, n, keys):
+        job = {**keys, "data.path": self.path("data"), "model.lora.rank": 4, "model.lora.alpha": 16,
+               "model.lora.path": self.path("theirs-lora"), "optimizer.name": "adamw",
+               "optimizer.lr": RATE, "optimizer.eps": EPS, "optimizer.weight_decay": 0.01,
+               "train.epochs": STEPS, "checkpoint.every_epochs": STEPS}
+        self.run_driver(*self.arguments(job, run), n=n, job=None)
+        return [epoch["train_loss"] for epoch in self.events("epoch", run)]
+
+    def gpt_base(self):
+        network = gpt.Gpt(tied=True)
+        torch.manual_seed(3)
+        network.write_data(self.path("data"))
+        base = network.make()
+        network.save(base, self.path("theirs"))
+        return network, base
+
+    def gpt_keys(self, network):
+        return {**network.keys(), "model.init.name": "file", "model.init.path": self.path("theirs"),
+                "model.lora.match": "*.c_attn, *.mlp.c_*", "train.global_batch": gpt.N}
+
+    def test_gpt(self):
+        network, base = self.gpt_base()
+        lora = config(target_modules=["c_attn", "c_fc", "mlp.c_proj"], fan_in_fan_out=True)
+        model = begin(base, lora)
+        model.save_pretrained(self.path("theirs-lora"))
+        x, y = network.train
+        wanted = train(model, lambda m: F.cross_entropy(network.logits(m, x), y))
+        self.assertLess(wanted[-1], 0.9 * wanted[0])
+        for n in (1, 2, 3):
+            losses = self.ours(f"lora-{n}", n, self.gpt_keys(network))
+            self.assertLessEqual(largest_difference(losses, wanted), 1e-4, (n, losses, wanted))
+        self.check_adapters(network, "lora-3")
+
+    def check_adapters(self, network, run):
+        """peft has our predictions with our adapters, and the base is as it was."""
+        folder = self.path(run, "checkpoints", "latest")
+        base = network.make()
+        start = gpt.AutoModelForCausalLM.from_pretrained(self.path("theirs"))
+        base.load_state_dict(start.state_dict())
+        model = peft.PeftModel.from_pretrained(base, folder).eval()
+        x, _ = network.validation
+        with torch.no_grad():
+            logits = network.logits(model, x)
+        out = self.path("lora.npy")
+        self.run_driver("--local", "--threads", "1", "--run-dir", run, "--predict", out, n=1,
+                        job=None)
+        ours = torch.from_numpy(np.load(out)).view(logits.shape)
+        self.assertLessEqual((ours - logits).abs().max(), 1e-4 * logits.abs().max())
+
+    def test_import(self):
+        """A network that PyTorch exported, with adapters in all layers but the last."""
+        torch.manual_seed(4)
+        model = torch.nn.Sequential(Block(), Block(), torch.nn.Linear(12, 5))
+        x, y = torch.randn(24, 12), torch.randint(5, (24,))
+        np.save(self.path("data", "x.npy"), x.numpy())
+        np.save(self.path("data", "y.npy"), y.numpy().astype("int32"))
+        torch.export.save(torch.export.export(model, (x,)), self.path("net.pt2"))
+        lora = begin(model, config(target_modules=["up", "down"]))
+        lora.save_pretrained(self.path("theirs-lora"))
+        wanted = train(lora, lambda m: F.cross_entropy(m(x), y))
+        losses = self.ours("lora-import", 2,
+                           {"model.import": self.path("net.pt2"), "data.format": "npy",
+                            "data.train": "x.npy, y.npy", "data.validation": "none",
+                            "train.global_batch": 24})
+        self.assertLessEqual(largest_difference(losses, wanted), 1e-4, (losses, wanted))
+        with open(self.path("lora-import", "checkpoints", "latest", "adapter_config.json"),
+                  encoding="utf-8") as file:
+            self.assertEqual(sorted(json.load(file)["target_modules"]),
+                             ["0.down", "0.up", "1.down", "1.up"])
+
+
+if __name__ == "__main__":
+    dp.main()
