@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "ckpt/ckpt.h"
 #include "export/export.h"
+#include "export/merge.h"
 
 static void export_warn(void *arg, const char *text)
 {
@@ -36,6 +37,29 @@ static int load_checkpoint(const struct options *o, const struct evaluation *e, 
                    (*out)->path);
 }
 
+/* The network of the merged weights. */
+static int export_with_adapters(struct export_request r, const char *path, struct err *err)
+{
+    struct model_options model = *r.model;
+    struct st_file *merged = NULL;
+    char *bytes = NULL;
+    size_t n;
+    int rc = merge_weights(&r, &bytes, &n, err);
+
+    if (rc < 0)
+        return rc;
+    rc = st_parse(bytes, n, "merged weights", &merged, err);
+    if (rc == 0) {
+        model.lora.rank = 0;
+        r.model = &model;
+        r.weights = merged;
+        rc = export_onnx(&r, path, err);
+    }
+    st_close(merged);
+    free(bytes);
+    return rc;
+}
+
 static int export_network(const struct options *o, const struct job *job, const struct ckpt *c,
                           struct err *err)
 {
@@ -52,7 +76,9 @@ static int export_network(const struct options *o, const struct job *job, const 
     if (rc < 0)
         return err_wrap(err, "training data");
     r.data = data;
-    rc = export_onnx(&r, o->export, err);
+    rc = o->merge                   ? export_merged(&r, o->export, err)
+         : job->model.lora.rank > 0 ? export_with_adapters(r, o->export, err)
+                                    : export_onnx(&r, o->export, err);
     dataset_close(data);
     return rc;
 }
@@ -98,7 +124,7 @@ int export_run(const struct options *o, const struct evaluation *e, const struct
     if (rc == 0)
         export_tell(o, c);
     else
-        log_error("--export: %s", err.msg);
+        log_error("--%s: %s", o->merge ? "merge" : "export", err.msg);
     ckpt_close(c);
     return rc == 0 ? STATUS_OK : daemon_status_of(&err);
 }

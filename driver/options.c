@@ -29,18 +29,19 @@ static const struct arg job_args[] = {
               "--set. "
               "Without --job the built-in demo runs: LeNet on drawn digits."},
      "FILE",
-     .of = OF_JOBS | OF(EXPORT) | OF_MAIN},
+     .of = OF_JOBS | OF(EXPORT) | OF(MERGE) | OF_MAIN},
     {{"set", OPT_STRING, AT(sets), .flags = OPT_MANY,
       .help =
-          "Override one key of the job file, such as train.epochs=1. The option may be repeated."},
+          "Override one key of the job: train.epochs=1. The option may be repeated."},
      "KEY=VALUE",
-     .of = OF_JOBS | OF(EXPORT) | OF_MAIN},
+     .of = OF_JOBS | OF(EXPORT) | OF(MERGE) | OF_MAIN},
     {{"run-dir", OPT_STRING, AT(run_dir),
       .help = "The run: the directory for job.yaml, events.jsonl and checkpoints. The default is "
               "runs/NAME, with "
               "the job's name, or NAME-2 and so on if that holds a run."},
      "DIR",
-     .of = OF_JOBS | OF(EXPORT) | OF(STATUS) | OF(DRAIN) | OF(TRACE) | OF(STANDBY) | OF_MAIN},
+     .of = OF_JOBS | OF(EXPORT) | OF(MERGE) | OF(STATUS) | OF(DRAIN) | OF(TRACE) | OF(STANDBY) |
+           OF_MAIN},
     {{"resume", OPT_BOOL, AT(resume),
       .help =
           "Go on with the run in the run directory, from the newest state among its followers and "
@@ -104,18 +105,27 @@ static const struct arg job_args[] = {
      "FILE",
      .of = OF(EXPORT),
      .is_rare = 1},
+    {{"merge", OPT_STRING, AT(merge),
+      .help = "Write the weights of --checkpoint to FILE.safetensors, with the adapters of "
+              "model.lora added to the weights of their layers, and exit: the state dict of the "
+              "network without adapters. A file that exists is not replaced."},
+     "FILE",
+     .of = OF(MERGE),
+     .is_rare = 1},
     {{"checkpoint", OPT_STRING, AT(checkpoint),
       .help =
-          "The checkpoint for --evaluate, --predict or --export: latest (the default) or best of "
+          "The checkpoint for --evaluate, --predict, --export or --merge: latest (the default) or "
+          "best of "
           "the run in "
           "--run-dir, or a folder. It may be the folder of a checkpoint, or of a run, whose newest "
           "one is taken."},
      "WHICH",
      .of = OF_WEIGHTS},
     {{"weights", OPT_CHOICE, AT(averaged), .choices = weights,
-      .help = "The weights for --evaluate, --predict or --export: trained (the default), or "
-              "average, which are "
-              "those of train.average."},
+      .help =
+          "The weights for --evaluate, --predict, --export or --merge: trained (the default), or "
+          "average, which are "
+          "those of train.average."},
      "WHICH",
      .of = OF_WEIGHTS},
     {{"inject", OPT_STRING, AT(injects), .flags = OPT_MANY,

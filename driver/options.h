@@ -51,6 +51,7 @@ struct options {
     int averaged;           /* 1: the averaged weights are meant, not the trained ones */
     const char *predict;    /* evaluate, and write the logits there; NULL: not given */
     const char *export;     /* write the network there; NULL: not given */
+    const char *merge;      /* write the merged weights there; NULL: not given */
     const char *root;       /* with --standby: where the driver is, HOST:PORT */
     char root_host[ADDR_MAX_HOST];
     int root_port;

@@ -131,18 +131,22 @@ static int options_ends_in(const char *text, const char *end)
 
 int options_export_weights(const struct options *o)
 {
-    return o->export && options_ends_in(o->export, ".safetensors");
+    return o->export && !o->merge && options_ends_in(o->export, ".safetensors");
 }
 
 /* An export is the work of this process alone, and takes a checkpoint as an evaluation does. */
 static int check_export(struct options *o, struct err *err)
 {
+    if (o->merge)
+        o->export = o->merge;
     if (!o->export)
         return 0;
     o->evaluate = 1;
     o->n_ranks = 1;
     o->common.device = "cpu";
-    if (options_ends_in(o->export, ".onnx") || options_export_weights(o))
+    if (o->merge && !options_ends_in(o->merge, ".safetensors"))
+        return err_set(err, ERR_ARG, "--merge %s: want FILE.safetensors", o->merge);
+    if (o->merge || options_ends_in(o->export, ".onnx") || options_export_weights(o))
         return 0;
     return err_set(err, ERR_ARG,
                    "--export %s: want FILE.onnx for the network, or FILE.safetensors for its state "

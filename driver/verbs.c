@@ -78,6 +78,18 @@ static const struct verb_row verbs[] = {
                  "  dpdriver export net.onnx runs/demo            its newest checkpoint\n"
                  "  dpdriver export net.onnx best --run-dir runs/demo\n",
          .why = "leave one of them out"},
+    [VERB_MERGE] =
+        {.name = "merge",
+         .option = "merge",
+         .operands = {"merge", "checkpoint"},
+         .usage = "FILE [CHECKPOINT]",
+         .needs = "merge",
+         .line = "add adapters (LoRA) to the weights",
+         .text = "Writes the state dict of a network that was trained with model.lora, with the\n"
+                 "adapters added to the weights of their layers.  Nothing is trained.\n"
+                 "\n"
+                 "  dpdriver merge model.safetensors runs/demo\n",
+         .why = "leave one of them out"},
     [VERB_STATUS] =
         {.name = "status",
          .option = "status",

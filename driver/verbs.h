@@ -20,6 +20,7 @@ enum verb {
     VERB_EVALUATE,
     VERB_PREDICT,
     VERB_EXPORT,
+    VERB_MERGE,
     VERB_STANDBY,
     VERB_DRAIN,
     VERB_STATUS,
@@ -35,7 +36,8 @@ enum verb {
 #define OF(VERB)   (1u << VERB_##VERB)
 #define OF_MAIN    (1u << VERB_COUNT) /* the option stands in the summary of all verbs, too */
 #define OF_JOBS    (OF(TRAIN) | OF(EVALUATE) | OF(PREDICT))
-#define OF_WEIGHTS (OF(EVALUATE) | OF(PREDICT) | OF(EXPORT)) /* those of a checkpoint */
+#define OF_WEIGHTS (OF(EVALUATE) | OF(PREDICT) | OF(EXPORT) | OF(MERGE)) /* those of a checkpoint \
+                                                                          */
 
 /* The thing that the command line asks for. */
 struct wish {

@@ -100,11 +100,12 @@ VERB_CASES = [
     (["export"], r'"dpdriver export" needs a word: dpdriver export FILE.onnx \[CHECKPOINT\]'),
     (["export", "net.pb"], r"--export net.pb: want FILE.onnx for the network, or FILE.safetensors"),
     (["export", "net.onnx", "nowhere"], r"nowhere"),
+    (["merge", "net.onnx"], r"--merge net.onnx: want FILE.safetensors"),
     (["--export", "net.onnx", "--resume"], r"--export and --resume: leave one of them out"),
     (["status", "typo"], r"--status: there is no run directory typo, nor runs/typo"),
     (["status", "--log-format", "text", "typo"], r"--status: there is no run directory typo"),
     (["status", "--job", "x"],
-     r"takes no --job, which belongs to train, evaluate, predict and export"),
+     r"takes no --job, which belongs to train, evaluate, predict, export and merge"),
     (["status", "--drain", "1"], r"takes no --drain, which belongs to drain"),
     (["drain"], r"needs a word: dpdriver drain WHO"),
     (["drain", "1", "typo"], r"--drain: there is no run directory typo"),
@@ -240,8 +241,8 @@ class Args(dp.Case):
         self.assertEqual(told("keys"), told("--help-job"))
         self.assertEqual(told("keys", "Batch"), told("--help-job", "--like", "batch"))
         verbs = re.findall(r"^  (\w+) +.*", told("help").split("\n\n")[2], re.MULTILINE)
-        self.assertEqual(verbs, ["train", "evaluate", "predict", "export", "standby", "drain",
-                                 "status", "trace", "report", "secret", "keys", "help"])
+        self.assertEqual(verbs, ["train", "evaluate", "predict", "export", "merge", "standby",
+                                 "drain", "status", "trace", "report", "secret", "keys", "help"])
         self.assertLessEqual(len(told("help").splitlines()), 42)
         options, daily = {}, {}
         for verb in verbs:

@@ -9,12 +9,13 @@ import os
 
 import find_torch
 
-find_torch.need("numpy", "torch", "transformers", "peft")
+find_torch.need("numpy", "torch", "transformers", "peft", "safetensors")
 
 import gpt  # noqa: E402
 import numpy as np  # noqa: E402
 import peft  # noqa: E402
 import torch  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from training import STEPS, Training, dp, largest_difference  # noqa: E402
 
@@ -91,6 +92,7 @@ class Lora(Training):
             losses = self.ours(f"lora-{n}", n, self.gpt_keys(network))
             self.assertLessEqual(largest_difference(losses, wanted), 1e-4, (n, losses, wanted))
         self.check_adapters(network, "lora-3")
+        self.check_merged(network, "lora-3")
 
     def check_adapters(self, network, run):
         """peft has our predictions with our adapters, and the base is as it was."""
@@ -107,6 +109,19 @@ class Lora(Training):
                         job=None)
         ours = torch.from_numpy(np.load(out)).view(logits.shape)
         self.assertLessEqual((ours - logits).abs().max(), 1e-4 * logits.abs().max())
+
+    def check_merged(self, network, run):
+        """The merged weights are those of peft's merge_and_unload, and the network of --export has
+        our predictions."""
+        merged = self.path("merged.safetensors")
+        self.assert_exit(self.start([dp.DRIVER, "--run-dir", run, "--merge", merged]), 0)
+        base = gpt.AutoModelForCausalLM.from_pretrained(self.path("theirs"))
+        model = peft.PeftModel.from_pretrained(base, self.path(run, "checkpoints", "latest"))
+        theirs = model.merge_and_unload().state_dict()
+        ours = load_file(merged)
+        self.assertEqual(set(ours), set(theirs) - {"lm_head.weight"})
+        for name, weight in ours.items():
+            self.assertLessEqual((weight - theirs[name]).abs().max(), 1e-6, name)
 
     def test_import(self):
         """A network that PyTorch exported, with adapters in all layers but the last."""

@@ -1,0 +1,216 @@
+/* merge - copies the tensors of a checkpoint, and adds to those weights that have adapters. */
+#include "export/merge.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "export/new_file.h"
+#include "import/arch.h"
+#include "import/network.h"
+#include "model/lora.h"
+#include "op/op.h"
+
+enum { MERGE_BATCH = 2 };
+
+/* The adapters of one layer. */
+struct merge_pair {
+    const struct st_tensor *a, *b; /* [rank,in], [out,rank] */
+    float *at, *bt;                /* their elements */
+};
+
+struct merge {
+    const struct export_request *r;
+    const struct graph *g;
+    struct st_tensor *tensor; /* [n] those that are written */
+    int n;
+    struct err *err;
+};
+
+/* ---- the graph ---- */
+
+static int merge_refuse(struct merge *m, const char *name, const char *how)
+{
+    return err_set(m->err, ERR_CONFIG,
+                   "\"%s\" %s, which the sum with its adapters would change, too; leave that layer "
+                   "out of model.lora.match",
+                   name, how);
+}
+
+/* *turned: 1 if the weight is [in,out].  Fails unless linear layers alone read it. */
+static int merge_check_readers(struct merge *m, const char *name, int *turned)
+{
+    const struct value *w = graph_find(m->g, name);
+    const int id = w ? (int)(w - m->g->value) : NO_VALUE;
+    const struct import_options *import = import_options_of(m->r->model);
+
+    for (int i = 0; i < m->g->n_nodes; i++)
+        for (int k = 0; k < m->g->node[i].n_in; k++) {
+            if (m->g->node[i].in[k] != id)
+                continue;
+            if (m->g->node[i].op != OP_linear)
+                return merge_refuse(m, name, "is no weight of linear layers alone");
+            *turned = m->g->node[i].attr.linear.transposed;
+        }
+    for (int i = 0; import && i < import->network->n_tensors; i++) {
+        const struct import_tensor *t = &import->network->tensor[i];
+
+        if (t->same_as >= 0 && !strcmp(import->network->tensor[t->same_as].name, name))
+            return merge_refuse(m, name, "has a second name");
+    }
+    return 0;
+}
+
+/* ---- the sums ---- */
+
+static const struct st_tensor *merge_find(const struct merge *m, const char *weight,
+                                          const char *end)
+{
+    const size_t n = strlen(weight) - strlen(".weight");
+    char *name = xasprintf("%.*s%s", (int)n, weight, end);
+    const struct st_tensor *t = st_find(m->r->weights, name);
+
+    free(name);
+    return t;
+}
+
+static int merge_read(struct merge *m, const struct st_tensor *t, float **out)
+{
+    *out = xmalloc(st_bytes(t) + 1);
+    return st_read(m->r->weights, t, 0, *out, st_bytes(t), m->err);
+}
+
+/* w [out,in], or [in,out]. */
+static void merge_sum(const struct merge_pair *p, double scale, int turned, float *w)
+{
+    const int64_t rank = p->a->shape.dim[0], in = p->a->shape.dim[1], out = p->b->shape.dim[0];
+
+    for (int64_t o = 0; o < out; o++)
+        for (int64_t i = 0; i < in; i++) {
+            float *at = &w[turned ? i * out + o : o * in + i];
+            double sum = 0;
+
+            for (int64_t k = 0; k < rank; k++)
+                sum += (double)p->bt[o * rank + k] * (double)p->at[k * in + i];
+            *at = (float)((double)*at + scale * sum);
+        }
+}
+
+static int merge_fits(const struct st_tensor *w, const struct merge_pair *p, int turned)
+{
+    const struct shape *a = &p->a->shape, *b = &p->b->shape;
+
+    return w->dtype == DTYPE_F32 && p->a->dtype == DTYPE_F32 && p->b->dtype == DTYPE_F32 &&
+           w->shape.n == 2 && a->n == 2 && b->n == 2 && a->dim[0] == b->dim[1] &&
+           w->shape.dim[!turned] == a->dim[1] && w->shape.dim[turned] == b->dim[0];
+}
+
+/* Add to the elements w of this tensor, if it has adapters; returns 1 if it has, or an error. */
+static int merge_add(struct merge *m, const struct st_tensor *t, float *w)
+{
+    static const char end[] = ".weight";
+    const size_t n = strlen(t->name);
+    struct merge_pair p = {NULL, NULL, NULL, NULL};
+    int turned = 0, rc;
+
+    if (n <= strlen(end) || strcmp(t->name + n - strlen(end), end) != 0)
+        return 0;
+    p.a = merge_find(m, t->name, ".lora_A.weight");
+    p.b = merge_find(m, t->name, ".lora_B.weight");
+    if (!p.a || !p.b)
+        return 0;
+    rc = merge_check_readers(m, t->name, &turned);
+    if (rc == 0 && !merge_fits(t, &p, turned))
+        rc = err_set(m->err, ERR_CONFIG, "\"%s\" and its adapters do not fit each other", t->name);
+    if (rc == 0)
+        rc = merge_read(m, p.a, &p.at);
+    if (rc == 0)
+        rc = merge_read(m, p.b, &p.bt);
+    if (rc == 0)
+        merge_sum(&p, lora_scale(&m->r->model->lora), turned, w);
+    free(p.at);
+    free(p.bt);
+    return rc < 0 ? rc : 1;
+}
+
+/* ---- the file ---- */
+
+static void merge_list(struct merge *m)
+{
+    m->tensor = xcalloc((size_t)st_count(m->r->weights) + 1, sizeof *m->tensor);
+    for (int i = 0; i < st_count(m->r->weights); i++)
+        if (!lora_is_name(st_at(m->r->weights, i)->name))
+            m->tensor[m->n++] = *st_at(m->r->weights, i);
+}
+
+static int merge_fill(struct merge *m, char *to)
+{
+    int n_merged = 0, rc = 0;
+
+    for (int i = 0; i < m->n && rc >= 0; i++) {
+        const struct st_tensor *from = st_find(m->r->weights, m->tensor[i].name);
+        const size_t n = st_bytes(from);
+
+        rc = st_read(m->r->weights, from, 0, to, n, m->err);
+        if (rc == 0)
+            rc = merge_add(m, from, (float *)(void *)to);
+        n_merged += rc == 1;
+        to += n;
+    }
+    if (rc >= 0 && n_merged == 0)
+        return err_set(m->err, ERR_CONFIG,
+                       "the checkpoint has no adapters to merge, which model.lora makes");
+    return rc < 0 ? rc : 0;
+}
+
+int merge_weights(const struct export_request *r, char **bytes, size_t *n_bytes, struct err *err)
+{
+    struct graph *g = NULL;
+    struct merge m = {.r = r, .err = err};
+    size_t n_head, n = 0;
+    char *head;
+    int rc;
+
+    if (r->model->lora.rank == 0)
+        return err_set(err, ERR_CONFIG, "the job has no model.lora, so there is nothing to merge");
+    rc = model_build(r->model, &r->data->spec, MERGE_BATCH, 0, 0, &g, err);
+    if (rc < 0)
+        return rc;
+    m.g = g;
+    merge_list(&m);
+    for (int i = 0; i < m.n; i++)
+        n += st_bytes(&m.tensor[i]);
+    head = st_head(m.tensor, m.n, NULL, &n_head);
+    *bytes = xmalloc(n_head + n);
+    *n_bytes = n_head + n;
+    memcpy(*bytes, head, n_head);
+    rc = merge_fill(&m, *bytes + n_head);
+    if (rc < 0)
+        free(*bytes);
+    free(head);
+    free(m.tensor);
+    graph_free(g);
+    return rc;
+}
+
+int export_merged(const struct export_request *r, const char *path, struct err *err)
+{
+    struct new_file to;
+    char *bytes;
+    size_t n;
+    int rc = new_file_check(path, err);
+
+    if (rc == 0)
+        rc = merge_weights(r, &bytes, &n, err);
+    if (rc < 0)
+        return rc;
+    rc = new_file_begin(&to, path, err);
+    if (rc == 0)
+        rc = new_file_put(&to, bytes, n, err);
+    if (rc == 0)
+        rc = new_file_end(&to, err);
+    new_file_drop(&to);
+    free(bytes);
+    return rc;
+}
