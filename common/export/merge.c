@@ -1,4 +1,6 @@
-/* merge - copies the tensors of a checkpoint, and adds to those weights that have adapters. */
+/* merge - copies the tensors of a checkpoint, and adds to those weights that have adapters.
+ *
+ * The graph says which way a weight lies, and what else reads it. */
 #include "export/merge.h"
 
 #include <stdlib.h>

@@ -1,4 +1,6 @@
-/* adapters - what adapter_config.json says of a job's adapters, and whether a job says the same. */
+/* adapters - what adapter_config.json says of a job's adapters, and whether a job says the same.
+ *
+ * Keys that only say how PEFT found the layers are not compared: the tensors' names tell. */
 #include "job/adapters.h"
 
 #include <jansson.h>

@@ -246,7 +246,7 @@ static int lora_copy(struct lora *l)
     return 0;
 }
 
-/* What is read by name, and by the loss, is the sum, too. */
+/* Outputs with names, and the logits, become the sums, too. */
 static void lora_end(struct lora *l)
 {
     struct graph *g = l->g;

@@ -60,7 +60,7 @@ TEST_SEAMS = {
     # faults on purpose
     "alloc_fail_at", "low_precision_copy",
     # the same without a file, a stream of batches, or division
-    "idx_parse", "loader_next", "st_parse", "state_new", "zip_parse",
+    "idx_parse", "loader_next", "state_new", "zip_parse",
     # the rest of a set of functions of which the product calls others
     "coll_broadcast_async", "graph_output",
     "program_output", "rng_next_below", "rng_next_normal",

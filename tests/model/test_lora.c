@@ -77,7 +77,7 @@ static void nodes_in_order(void **state)
     graph_free(g);
 }
 
-/* What reads a layer's output reads the sum: the layer's own output has one reader left. */
+/* Every reader of a layer's output reads the sum: the layer's own output has one reader left. */
 static void sum_is_read(void **state)
 {
     struct graph *g;
