@@ -31,8 +31,7 @@ static const struct arg job_args[] = {
      "FILE",
      .of = OF_JOBS | OF(EXPORT) | OF(MERGE) | OF_MAIN},
     {{"set", OPT_STRING, AT(sets), .flags = OPT_MANY,
-      .help =
-          "Override one key of the job: train.epochs=1. The option may be repeated."},
+      .help = "Override one key of the job: train.epochs=1. The option may be repeated."},
      "KEY=VALUE",
      .of = OF_JOBS | OF(EXPORT) | OF(MERGE) | OF_MAIN},
     {{"run-dir", OPT_STRING, AT(run_dir),
