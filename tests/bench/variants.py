@@ -7,7 +7,7 @@ Each case is a job on ranks of one thread each, all on this machine, with two or
 its settings.  In each round every variant runs once, one after another, so that a change in the
 machine's load affects all of them.  A row shows the medians of the rounds: the wall time of a step
 (the median step of the run's last epoch), its part that waits for other ranks, and the CPU time of
-a rank for each step, with the start.  The ratios are to the first variant, pair by pair: the median
+a rank for each step, with the start, and the most memory that the driver had.  The ratios are to the first variant, pair by pair: the median
 and the range.  A ratio below 1 says that the variant is faster than the first one.
 
   zero       zero: 0 beside zero: 1 with and without buddy.  The exposed wait says how much of the
@@ -16,6 +16,7 @@ and the range.  A ratio below 1 says that the variant is faster than the first o
   buckets    train.bucket_bytes
   rebalance  cluster.rebalance, where the last rank is stopped half of the time (SIGSTOP, SIGCONT)
   trace      report.trace of all steps but the first; LeNet has batches of 8
+  lora       all parameters beside adapters of rank 8, for a GPT of 6 x 384 with 16 million
   old        this build beside --old, another one; without --old these cases are left out
 
 The mlp has three hidden layers of 1024, so 2.9 million parameters; lenet and gpt are those of
@@ -49,6 +50,8 @@ BUCKETS = {"4 MiB (default)": {}, "auto": {"train.bucket_bytes": "auto"},
            "1 MiB": {"train.bucket_bytes": 1 << 20}, "25 MiB": {"train.bucket_bytes": 25 << 20}}
 REBALANCE = {"equal shares": {}, "rebalance": {"cluster.rebalance": "true"}}
 TRACE = {"off": {}, "report.trace": {"report.trace": "[1, 1000]"}}
+MODELS["gpt of 384"] = {**MODELS["gpt"], "model.layers": 6, "model.heads": 6, "model.width": 384}
+LORA = {"all parameters": {}, "model.lora": {"model.lora.rank": 8}}
 OLD = {"old": {}, "new": {}}
 # case: model, ranks, variants, steps, whether the last rank is slowed
 CASES = {
@@ -63,12 +66,14 @@ CASES = {
     "rebalance, lenet": ("lenet", 2, REBALANCE, 705, True),
     "trace, lenet": ("lenet of 8", 2, TRACE, 900, False),
     "trace, gpt": ("gpt", 2, TRACE, 300, False),
+    "lora, gpt": ("gpt of 384", 1, LORA, 60, False),
     "old, lenet": ("lenet", 1, OLD, 470, False),
     "old, lenet, 2 ranks": ("lenet", 2, OLD, 705, False),
     "old, gpt": ("gpt", 1, OLD, 200, False),
     "old, gpt, 2 ranks": ("gpt", 2, OLD, 300, False),
 }
-FIGURES = ("wall_ms", "exposed_ms", "cpu_ms")
+FIGURES = ("wall_ms", "exposed_ms", "cpu_ms", "peak_mib")
+RATIOS = ("wall_ms", "cpu_ms", "peak_mib")
 
 
 def children_of(pid):
@@ -113,14 +118,16 @@ def run(build, case, settings, steps):
              "0", "--run-dir", f"{folder}/run", *strategies.words(job)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         with last_rank_slowed(driver) if is_slowed else contextlib.nullcontext():
-            said = driver.communicate()[0]
+            said = driver.stdout.read()
+            _, status, usage = os.wait4(driver.pid, 0)
+            driver.returncode = os.waitstatus_to_exitcode(status)
         if driver.returncode != 0:
             sys.exit(f"{case}: status {driver.returncode}\n{said[-2000:]}")
         cpu = bench.cpu_of_children() - before
         with open(f"{folder}/run/events.jsonl", encoding="utf-8") as file:
             epoch = [e for e in map(json.loads, file) if e["event"] == "epoch"][-1]
     return {"wall_ms": epoch["step_ms_median"], "exposed_ms": epoch["comm_exposed_ms_median"],
-            "cpu_ms": 1e3 * cpu / ranks / steps}
+            "cpu_ms": 1e3 * cpu / ranks / steps, "peak_mib": usage.ru_maxrss / 1024}
 
 
 def measure(o, case):
@@ -144,7 +151,7 @@ def rows(case, results):
     first = next(iter(results.values()))
     for name, runs in results.items():
         cells = [f"{statistics.median(r[key] for r in runs):,.2f}" for key in FIGURES]
-        for key in ("wall_ms", "cpu_ms"):
+        for key in RATIOS:
             cells.append("-" if runs is first else
                          ratio_text([r[key] for r in runs], [r[key] for r in first]))
         yield [case, name, *cells]
@@ -165,8 +172,8 @@ def main():
         return strategies.SKIPPED
     if o.check:
         o.rounds, o.steps, o.case = 1, 20, ["zero, mlp", "rebalance, lenet", "trace, lenet"]
-    head = ["case", "variant", "ms a step", "of it exposed", "CPU ms a step", "wall, ratio",
-            "CPU, ratio"]
+    head = ["case", "variant", "ms a step", "of it exposed", "CPU ms a step", "peak MiB",
+            "wall, ratio", "CPU, ratio", "peak, ratio"]
     print("| " + " | ".join(head) + " |\n|" + "---|" * len(head))
     for case in o.case or CASES:
         if CASES[case][2] is OLD and not o.old:
