@@ -28,7 +28,7 @@ struct saver {
     const struct state *state;
     struct snapshot *snapshot;
     int keep;
-    int has_borrowed;        /* of the engine: the newest snapshot is the state itself */
+    int has_borrowed;        /* of the engine: the newest snapshot refers to the state itself */
     int has_warned_unlinked; /* of the thread that writes checkpoints */
     pthread_t thread;
     int has_thread;
@@ -260,7 +260,7 @@ static int saver_start(struct saver *v, const struct start *how, int64_t since_n
 
     ASSERT(!saver_under_way(v, NULL, NULL)); /* the snapshot is the engine's */
     v->start_ns = clock_mono_ns();
-    v->has_borrowed = how->is_last;
+    v->has_borrowed = how->is_last || snapshot_borrows_frozen(v->state);
     rc = how->is_last ? snapshot_borrow(v->snapshot, v->state, how->n_ranks, err)
                       : snapshot_take(v->snapshot, v->state, how->n_ranks, err);
     if (rc < 0)

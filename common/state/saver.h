@@ -10,7 +10,8 @@
  *
  * The last checkpoint of a job (saver_save, saver_begin_last) is written from the state itself,
  * where that lies in host memory, so such a checkpoint takes no memory.  Before the state changes
- * again, or is freed, the engine calls saver_settle or saver_finish.
+ * again, or is freed, the engine calls saver_settle or saver_finish.  So it does with frozen
+ * parameters, which no step changes, but a formation may.
  *
  * The outcome of a checkpoint (REPORT_CHECKPOINT, is_unasked) goes to the hook `report` from the
  * saver's thread, before a newer checkpoint begins and before a wait for this one ends.  Only

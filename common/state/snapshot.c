@@ -23,10 +23,25 @@ struct snapshot {
 
 enum { SLOT_ALIGN = 64 };
 
-static size_t snapshot_room_of(const struct slot *slot)
+int snapshot_borrows_frozen(const struct state *s)
 {
-    return slot_is_saved(slot->def) ? (slot->n_bytes + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN
-                                    : 0;
+    return s->layout->n_trained < s->layout->n_total && !backend_queues(s->backend);
+}
+
+/* The first bytes of a slot that a snapshot copies: all of them, but no frozen parameters of the
+ * host's memory. */
+static size_t snapshot_copied(const struct state *s, const struct slot *slot)
+{
+    if (!slot_is_saved(slot->def))
+        return 0;
+    if (slot->def == &slot_parameters && snapshot_borrows_frozen(s))
+        return dtype_size(slot->def->dtype) * (size_t)s->layout->n_trained;
+    return slot->n_bytes;
+}
+
+static size_t snapshot_room_of(const struct state *s, const struct slot *slot)
+{
+    return (snapshot_copied(s, slot) + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
 }
 
 static size_t snapshot_place_of(const struct state *s, int slot)
@@ -34,14 +49,18 @@ static size_t snapshot_place_of(const struct state *s, int slot)
     size_t at = 0;
 
     for (int k = 0; k < slot; k++)
-        at += snapshot_room_of(&s->slot[k]);
+        at += snapshot_room_of(s, &s->slot[k]);
     return at;
 }
 
-/* Where the files find a slot. */
-static const char *snapshot_slot_at(const struct snapshot *p, int slot, int is_borrowed)
+/* Where the files find byte `at` of a slot. */
+static const char *snapshot_slot_at(const struct snapshot *p, int slot, size_t at, int is_borrowed)
 {
-    return is_borrowed ? p->state->slot[slot].data : p->bytes + snapshot_place_of(p->state, slot);
+    const struct slot *of = &p->state->slot[slot];
+
+    if (is_borrowed || at >= snapshot_copied(p->state, of))
+        return (const char *)of->data + at;
+    return p->bytes + snapshot_place_of(p->state, slot) + at;
 }
 
 static void point_tensors(struct snapshot *p, int is_borrowed)
@@ -55,7 +74,7 @@ static void point_tensors(struct snapshot *p, int is_borrowed)
             c->tensor[f][i].data = from->slot == CONTENTS_KEPT ? from->kept
                                    : from->slot == CONTENTS_COUNT
                                        ? (const void *)&c->files.state.n_updates
-                                       : snapshot_slot_at(p, from->slot, is_borrowed) + from->at;
+                                       : snapshot_slot_at(p, from->slot, from->at, is_borrowed);
         }
 }
 
@@ -103,10 +122,10 @@ int snapshot_take(struct snapshot *p, const struct state *s, int n_ranks, struct
 
     ASSERT(p->state == s);
     ASSERT(!s->shards || s->shards->now.size == 1); /* this rank holds all of it */
-    for (int k = 0; k < s->n_slots && rc == 0; at += snapshot_room_of(&s->slot[k++]))
+    for (int k = 0; k < s->n_slots && rc == 0; at += snapshot_room_of(s, &s->slot[k++]))
         if (slot_is_saved(s->slot[k].def))
-            rc = backend_copy_out(s->backend, p->bytes + at, s->slot[k].data, s->slot[k].n_bytes,
-                                  err);
+            rc = backend_copy_out(s->backend, p->bytes + at, s->slot[k].data,
+                                  snapshot_copied(s, &s->slot[k]), err);
     ASSERT(rc < 0 || at == snapshot_place_of(s, s->n_slots));
     point_tensors(p, 0);
     return rc == 0 ? contents_set_state(&p->contents, s, n_ranks, err) : rc;

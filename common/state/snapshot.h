@@ -1,11 +1,12 @@
 /* snapshot - a copy of a state's saved slots in host memory, from which the saver's thread
  * (state/saver.h) writes a checkpoint while training goes on.
  *
- * The copy has as many bytes as the saved slots.  snapshot_new takes its memory, or else the first
- * snapshot_take does: if slots are divided among the ranks, because as long as there are several
- * ranks, each of them copies and writes its own part instead (state/joint.h); and if the caller
- * expects no checkpoint but the last one.  For that one, of a state that nobody changes any more,
- * snapshot_borrow needs no copy.
+ * The copy has as many bytes as the saved slots, but for frozen parameters in host memory: no step
+ * changes them, so the files are written from where they are.  snapshot_new takes its memory, or
+ * else the first snapshot_take does: if slots are divided among the ranks, because as long as there
+ * are several ranks, each of them copies and writes its own part instead (state/joint.h); and if
+ * the caller expects no checkpoint but the last one.  For that one, of a state that nobody changes
+ * any more, snapshot_borrow needs no copy.
  *
  * Life:    snapshot_new -> take or borrow, save, take or borrow, save ... -> snapshot_free.
  * Threads: one at a time: take, borrow and save must not overlap. */
@@ -19,6 +20,9 @@ struct snapshot; /* opaque */
 /* has_room: 1: take the memory now, unless slots are divided. */
 int snapshot_new(const struct state *s, int has_room, struct snapshot **out, struct err *err);
 void snapshot_free(struct snapshot *p); /* NULL is fine */
+
+/* 1: a snapshot of s refers to its frozen parameters, which must stay until it is saved. */
+int snapshot_borrows_frozen(const struct state *s);
 
 /* Copy the state as it is now, for a checkpoint of n_ranks ranks.  This rank holds all of it.
  * Allocates nothing, but the memory that snapshot_new did not take. */
