@@ -83,7 +83,7 @@ static const struct option model_rows[] = {
      .help = "Low-rank adapters (LoRA) of this rank beside linear layers; all other parameters are "
              "frozen. With 0 there are none."},
     {"model.lora.alpha", OPT_REAL, AT(model.lora.alpha), "8", 0, 1e6, .flags = OPT_ABOVE,
-     .help = "What the adapters add is multiplied by alpha / rank. As PEFT's lora_alpha."},
+     .help = "The adapters' output is multiplied by alpha / rank, as with PEFT's lora_alpha."},
     {"model.lora.match", OPT_STRING, AT(model.lora.match), NULL, .flags = OPT_MANY,
      .help = "Patterns of the names of linear layers that get adapters, \"*.q_proj\"; * stands for "
              "any characters. Without it all do but the one that makes the logits."},
