@@ -7,8 +7,9 @@ Each case is a job on ranks of one thread each, all on this machine, with two or
 its settings.  In each round every variant runs once, one after another, so that a change in the
 machine's load affects all of them.  A row shows the medians of the rounds: the wall time of a step
 (the median step of the run's last epoch), its part that waits for other ranks, and the CPU time of
-a rank for each step, with the start, and the most memory that the driver had.  The ratios are to the first variant, pair by pair: the median
-and the range.  A ratio below 1 says that the variant is faster than the first one.
+a rank for each step, with the start, and the most memory that the driver had.  The ratios are to
+the first variant, pair by pair: the median and the range.  A ratio below 1 says that the variant is
+faster than the first one.
 
   zero       zero: 0 beside zero: 1 with and without buddy.  The exposed wait says how much of the
              all-gather the next forward pass hides.
@@ -16,7 +17,7 @@ and the range.  A ratio below 1 says that the variant is faster than the first o
   buckets    train.bucket_bytes
   rebalance  cluster.rebalance, where the last rank is stopped half of the time (SIGSTOP, SIGCONT)
   trace      report.trace of all steps but the first; LeNet has batches of 8
-  lora       all parameters beside adapters of rank 8, for a GPT of 6 x 384 with 16 million
+  lora       all parameters beside adapters of rank 8, for a GPT of 6 x 384
   old        this build beside --old, another one; without --old these cases are left out
 
 The mlp has three hidden layers of 1024, so 2.9 million parameters; lenet and gpt are those of
