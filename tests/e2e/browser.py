@@ -14,6 +14,18 @@ ARGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-us
 CHROMEDRIVER, CHROMIUM = shutil.which("chromedriver"), shutil.which("chromium")
 
 
+# The texts of the page in their order, those of shadow trees, too.
+TEXTS = """(function texts(node) {
+    const hidden = ["SCRIPT", "STYLE", "NOSCRIPT"];
+    if (node.nodeType === Node.TEXT_NODE)
+        return node.textContent.trim() ? [node.textContent.trim()] : [];
+    if (hidden.includes(node.nodeName))
+        return [];
+    const parts = [...(node.shadowRoot ? node.shadowRoot.childNodes : []), ...node.childNodes];
+    return parts.flatMap(texts);
+})(document.body)"""
+
+
 class Browser:
     """One window.  https://www.w3.org/TR/webdriver2/ names the commands."""
 
@@ -43,6 +55,9 @@ class Browser:
 
     def run(self, script):
         return self.ask("/execute/sync", {"script": "return " + script, "args": []})
+
+    def texts(self):
+        return self.run(TEXTS)
 
     def press(self, *keys):
         actions = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]

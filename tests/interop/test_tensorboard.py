@@ -1,7 +1,9 @@
 """Tests of report.tensorboard by TensorBoard itself: its reader, which checks every checksum, and
 both of its servers show the rows of metrics.csv and the validations of events.jsonl, once each,
 after a resume and after a lost driver, too."""
+import contextlib
 import csv
+import itertools
 import json
 import os
 import re
@@ -21,6 +23,7 @@ from tensorboard.backend.event_processing import event_accumulator  # noqa: E402
 from tensorboard.plugins.hparams import plugin_data_pb2  # noqa: E402
 
 from models import Case, dp  # noqa: E402
+import browser  # noqa: E402
 
 JOB = {**dp.SMALL, "report.tensorboard": "true", "report.every_steps": 5,
        "checkpoint.every_steps": 12}
@@ -90,8 +93,9 @@ class TensorBoard(Case):
     def n_files(self):
         return len(os.listdir(self.path("run", "tensorboard")))
 
-    def served(self, fast, tag, n):
-        """The points of a tag by a server, once it has n of them."""
+    @contextlib.contextmanager
+    def server(self, fast):
+        """The address of a server of all runs in the case's folder."""
         argv = [sys.executable, "-m", "tensorboard.main", "--logdir", self.folder, "--port", "0",
                 "--host", "127.0.0.1", "--load_fast", fast]
         with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, cwd=self.folder) as server:
@@ -99,11 +103,16 @@ class TensorBoard(Case):
                 for line in server.stderr:
                     if found := re.search(r"at (http://\S+)", line):
                         break
-                query = urllib.parse.urlencode({"run": "run/tensorboard", "tag": tag})
-                url = f"{found[1].rstrip('/')}/data/plugin/scalars/scalars?{query}"
-                return dp.wait_for(f"{n} points", lambda: self.fetch(url, n), SERVER_PATIENCE)
+                yield found[1].rstrip("/")
             finally:
                 server.kill()
+
+    def served(self, fast, tag, n):
+        """The points of a tag by a server, once it has n of them."""
+        query = urllib.parse.urlencode({"run": "run/tensorboard", "tag": tag})
+        with self.server(fast) as url:
+            url += f"/data/plugin/scalars/scalars?{query}"
+            return dp.wait_for(f"{n} points", lambda: self.fetch(url, n), SERVER_PATIENCE)
 
     def fetch(self, url, n):
         try:
@@ -170,6 +179,36 @@ class TensorBoard(Case):
         self.assertEqual(len(self.events("leader", "run")), 1)
         self.assertEqual(self.n_files(), 2)
         self.assert_board()
+
+    @browser.needed
+    def test_hparams_tab(self):
+        """Its table has a row for each run, with what they were given and what came of it."""
+        wanted = []
+        for run, rate in (("slow", 0.03125), ("fast", 0.25)):
+            self.run_driver("--run-dir", self.path(run), job={**JOB, "optimizer.lr": rate})
+            start = self.hparams(read(self.path(run, "tensorboard")), "session_start_info")
+            done, = self.events("done", run)
+            wanted.append((start.session_start_info.group_name, f"{rate:#.5g}",
+                           f"{done['validation_accuracy']:#.5g}"))
+        with self.server("false") as url:
+            window = browser.Browser()
+            self.addCleanup(window.close)
+            window.emulate("light", 1600, 900)
+            window.ask("/url", {"url": url + "#hparams"})
+            for row in wanted:
+                with self.subTest(row=row):
+                    texts = dp.wait_for("the row", lambda name=row[0]: self.row_of(
+                        window.texts(), name), SERVER_PATIENCE)
+                    self.assertLess({*row}, {*texts})
+
+    def row_of(self, texts, name):
+        """The texts of a table's row from this trial's name on, up to the next one's."""
+        if name not in texts:
+            return None
+        at = texts.index(name) + 1
+        others = itertools.takewhile(lambda text: not re.fullmatch("[0-9a-f]{32}", text),
+                                     texts[at:at + 20])
+        return [name, *others]
 
     def test_ranks_count_together(self):
         """The matrix is that of --evaluate, however many ranks counted."""
