@@ -152,15 +152,23 @@ static void take_spans(struct traces *t, const struct session_event *ev)
 }
 
 /* A record is not known here before its first piece comes, so losses are kept. */
-static void keep_loss(struct traces *t, const struct session_event *ev)
+static void keep_loss(struct traces *t, int rank, const char *host, const char *why)
 {
     struct timeline_loss *to = &t->loss[t->n_losses++ % TIMELINE_LOSSES];
 
     loss_fini(to);
-    *to = (struct timeline_loss){.rank = ev->rank,
-                                 .host = xstrdup(ev->host ? ev->host : "?"),
-                                 .why = xstrdup(ev->text ? ev->text : "?"),
+    *to = (struct timeline_loss){.rank = rank,
+                                 .host = xstrdup(host ? host : "?"),
+                                 .why = xstrdup(why ? why : "?"),
                                  .at_ns = clock_mono_ns()};
+}
+
+/* Another driver led before this one.  Ranks go on with their records, and send them here. */
+static void keep_driver(struct traces *t, const struct session_event *ev)
+{
+    keep_loss(t, 0, ev->host,
+              "the driver before this one was lost, with its spans and the parts that ranks had "
+              "sent to it");
 }
 
 static void traces_close(struct traces *t, const struct session_event *ev)
@@ -179,7 +187,9 @@ void traces_event(struct traces *t, const struct session_event *ev)
     else if (ev->kind == EVENT_FORM)
         t->n_ranks = ev->form.n_ranks;
     else if (ev->kind == EVENT_LOST)
-        keep_loss(t, ev);
+        keep_loss(t, ev->rank, ev->host, ev->text);
+    else if (ev->kind == EVENT_LEADER)
+        keep_driver(t, ev);
     else if (ev->kind == EVENT_TRACED)
         traces_close(t, ev);
 }

@@ -29,6 +29,7 @@ struct timeline_rank {
 
 struct timeline {
     int64_t number;
+    int64_t asked_ns;           /* the driver's clock when the operator asked; 0: nobody did */
     struct timeline_rank *rank; /* [n] */
     int n;
     int64_t n_spans;                            /* of all */
@@ -120,6 +121,7 @@ void timeline_add(struct timeline *t, int rank, const char *host, const struct s
     struct timeline_rank *r = timeline_rank_of(t, rank);
     const struct spans_piece *p = &s->piece;
 
+    t->asked_ns = s->asked_ns;
     if (!r || r->is_whole)
         return;
     if (p->n_names > 0 || !r->host) {
@@ -252,9 +254,10 @@ struct timeline_out {
     const struct last_come *last; /* [n_last] by collective */
     int n_last;
     struct buf *out;
-    int64_t zero_ns, end_ns; /* the driver's clock at the first span, and at the last one's end */
-    char **name;             /* of the rank that is written, as JSON */
-    int n;                   /* events so far */
+    int64_t zero_ns,
+        end_ns;  /* the driver's clock at the first span or loss, and at the last one's end */
+    char **name; /* of the rank that is written, as JSON */
+    int n;       /* events so far */
 };
 
 static char *timeline_quoted(const char *text)
@@ -492,6 +495,17 @@ static void put_metadata(const struct timeline_out *o, const char *run, int n_ra
     buf_printf(out, "]},\n");
 }
 
+/* A rank that was lost when the record had been asked for, and before any rank's first step of it,
+ * belongs to it, too. */
+static void begin_with_losses(struct timeline_out *o)
+{
+    const struct timeline *t = o->t;
+
+    for (int i = 0; t->asked_ns && i < t->n_losses; i++)
+        if (t->loss[i].at_ns >= t->asked_ns)
+            o->zero_ns = min_i64(o->zero_ns, t->loss[i].at_ns);
+}
+
 /* The time of the record, by the driver's clock. */
 static void find_bounds(struct timeline_out *o)
 {
@@ -506,6 +520,7 @@ static void find_bounds(struct timeline_out *o)
             o->zero_ns = min_i64(o->zero_ns, begin_ns);
             o->end_ns = max_i64(o->end_ns, begin_ns + s->took_ns);
         }
+    begin_with_losses(o);
     o->end_ns = max_i64(o->end_ns, o->zero_ns);
 }
 

@@ -135,6 +135,7 @@ struct session_process { /* one rank's */
 struct session_spans { /* a piece of a rank's timeline, and what is known about its clock */
     struct spans_piece piece;
     int n_ranks;         /* of the formation */
+    int64_t asked_ns;    /* the driver's clock when the operator asked; 0: report.trace did */
     int is_clock_ours;   /* 1: the rank is on the driver's machine, whose clock it has */
     struct offset clock; /* against the driver's */
 };

@@ -115,6 +115,8 @@ static void note_spans(struct driver *d, int rank, struct report *r)
     }
     e.rank = rank;
     e.spans.n_ranks = d->membership.n_ranks;
+    if (r->spans.number)
+        e.spans.asked_ns = d->watch.trace.until_ns - d->watch.trace.duration_ns;
     e.spans.is_clock_ours = rank == 0 || (s->host_id && !strcmp(s->host_id, d->o.host_id));
     e.spans.clock = s->clock;
     e.spans.piece = r->spans;

@@ -254,6 +254,29 @@ class Trace(dp.Case):
             self.assertTrue(line.of(rank, "comm", "state"))  # the ranks agree on the newest one
         self.assertEqual([event["name"] for event in line.instants], ["rank 1 is lost"])
 
+    def test_standby_takes_over(self):
+        """The followers' records go on, and the file says whose spans are gone with the driver."""
+        port = dp.free_port()
+        driver = self.driver("--port", str(port), "--run-dir", "run", "--inject",
+                             "kill:rank0@step12", n=3, job={**JOB, "report.trace": [5, 20]},
+                             port=False)
+        standby = self.start([dp.DRIVER, "--standby", "--root", f"127.0.0.1:{port}", "--port", "0",
+                              "--threads", "1", "--run-dir", "run"])
+        standby.wait_line("as its standby")
+        followers = [self.follower("--rank", str(k), port=port) for k in (1, 2)]
+        driver.wait_exit()
+        for daemon in (standby, *followers):
+            self.assert_exit(daemon, FINISHED)
+        line = self.timeline()
+        loss, = line.metadata["lost"]
+        self.assertEqual(loss["rank"], 0)
+        self.assertIn("the driver before this one was lost, with its spans", loss["reason"])
+        self.assertEqual([event["name"] for event in line.instants], ["rank 0 is lost"])
+        for rank in (1, 2):
+            steps = {span["args"]["step"] for span in line.of(rank, "engine", "step")}
+            self.assertEqual(sorted(steps), list(range(5, 21)))
+        self.assertIn(line.ranks[0]["first_step"], (11, 12))
+
     def test_wrong(self):
         for value, text in (([5], "want [FIRST, LAST]"), ([7, 3], "want FIRST, LAST of 1 to 1000"),
                             ([0, 1000], "want FIRST, LAST of 1 to 1000")):

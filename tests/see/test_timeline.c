@@ -239,6 +239,29 @@ static void test_missing(void **state)
     timeline_free(t);
 }
 
+/* A rank that was lost between the operator's request and the first step on record. */
+static void test_lost_at_the_begin(void **state)
+{
+    struct timeline *t = timeline_new(1);
+    struct session_spans s = piece_of(1, 100 * second);
+    const json_t *lost;
+    json_t *o;
+
+    (void)state;
+    s.asked_ns = 98 * second;
+    timeline_take(t, 0, s);
+    timeline_lost(t, (struct timeline_loss){1, "host", "before the request", 97 * second});
+    timeline_lost(t, (struct timeline_loss){2, "host", "crashed", 99 * second});
+    o = json_of(t, 3);
+    lost = json_object_get(json_object_get(o, "metadata"), "lost");
+    assert_int_equal(json_array_size(lost), 1);
+    assert_int_equal((int)number_of(json_array_get(lost, 0), "rank"), 2);
+    assert_time(json_array_get(lost, 0), "at_us", 0);
+    assert_time(event_of(o, "i", 0, 0), "ts", 0);
+    json_decref(o);
+    timeline_free(t);
+}
+
 /* Clocks as far apart as a message may say (wire/rules.c): no sum overflows. */
 static void test_extreme_times(void **state)
 {
@@ -295,9 +318,13 @@ static void test_bounds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_clock),     cmocka_unit_test(test_clocks_that_cannot_tell),
-        cmocka_unit_test(test_one_machine),   cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_extreme_times), cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_one_clock),
+        cmocka_unit_test(test_clocks_that_cannot_tell),
+        cmocka_unit_test(test_one_machine),
+        cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_lost_at_the_begin),
+        cmocka_unit_test(test_extreme_times),
+        cmocka_unit_test(test_bounds),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

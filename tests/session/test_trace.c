@@ -45,6 +45,7 @@ static void the_operator_asks(void **state)
     assert_has(err.msg, "at most 60");
     assert_int_equal(r.n_traces, 0);
     for (int i = 1; i <= 2; i++) {
+        const int64_t asked_ns = r.now;
         assert_int_equal(ask(&r, 500 * MS, &err), 0);
         assert_int_equal(r.n_traces, i); /* rank 0's engine, and each follower's */
         assert_int_equal(r.trace_number, i);
@@ -62,6 +63,7 @@ static void the_operator_asks(void **state)
         assert_has(err.msg, "waits for the record of rank 1 (");
         assert_int_equal(rig_count(&r, EVENT_TRACED), i - 1);
         rig_report(&r, 1, piece(i));
+        assert_int_equal(rig_event(&r, EVENT_SPANS)->spans.asked_ns, asked_ns);
         assert_int_equal(rig_count(&r, EVENT_TRACED), i);
         assert_int_equal(rig_event(&r, EVENT_TRACED)->traced.number, i);
     }
