@@ -214,7 +214,7 @@ class Trace(dp.Case):
         line = self.timeline()
         self.assertEqual(sorted(line.processes), [0])
         self.assertEqual([loss["rank"] for loss in line.metadata["lost"]], [1])
-        self.assertIn("closed", line.ranks[1]["missing"])
+        self.assertRegex(line.ranks[1]["missing"], r"^rank 1 \(.*\) was lost")
         self.wait_event("recovered", run="run")
         driver.signal(signal.SIGTERM)
         self.assert_exit(driver, dp.STOPPED)
