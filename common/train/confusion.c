@@ -8,7 +8,6 @@
 #include "base/util.h"
 #include "tensor/half.h"
 #include "train/judge.h"
-#include "train/predict.h"
 
 struct confusion {
     struct trainer *t;
@@ -38,18 +37,16 @@ static int confusion_alloc(struct confusion *c, int64_t batch, struct err *err)
 int confusion_begin(struct trainer *t, struct confusion **out, struct err *err)
 {
     struct confusion *c;
-    struct shape row;
     int rc;
 
     *out = NULL;
     if (!t->job->report.tensorboard || t->valid_set->has_no_labels || !judge_has_matrix(t))
         return 0;
-    rc = predict_find_row(t, &row, err);
-    if (rc < 0 || !judge_can_count(t, shape_elements(&row)))
-        return rc;
+    if (!judge_can_count(t, shape_elements(&t->outputs)))
+        return 0;
     c = xcalloc(1, sizeof *c);
     c->t = t;
-    c->n_outputs = shape_elements(&row);
+    c->n_outputs = shape_elements(&t->outputs);
     c->dtype = programs_precision(t->job, 0).compute;
     c->judge = judge_new(t, c->n_outputs);
     rc = confusion_alloc(c, programs_validation_batch(t->step.programs), err);

@@ -204,6 +204,17 @@ static int find_top5(struct trainer *t, const struct graph *g, struct err *err)
     return rc == 0 && plateau ? check_top5("schedule.metric", *plateau, err) : rc;
 }
 
+/* g: of a batch of 1. */
+static void note_outputs(struct trainer *t, const struct graph *g)
+{
+    const struct shape *s = &g->value[g->logits].shape;
+    const int from = s->dim[0] == 1; /* a dimension of the batch, or one that the sample's rows
+                                        share with it */
+
+    t->outputs = (struct shape){.n = s->n - from};
+    memcpy(t->outputs.dim, s->dim + from, sizeof *s->dim * (size_t)t->outputs.n);
+}
+
 /* The layout does not depend on the batch size, so a batch of 1 serves. */
 static int make_layout(struct trainer *t, struct err *err)
 {
@@ -212,8 +223,10 @@ static int make_layout(struct trainer *t, struct err *err)
 
     if (rc == 0)
         rc = model_build(&t->job->model, t->spec, 1, 1, 0, &g, err);
-    if (rc == 0)
+    if (rc == 0) {
+        note_outputs(t, g);
         rc = find_top5(t, g, err);
+    }
     if (rc == 0)
         rc = groups_freeze(&t->job->optimizer, g, err);
     if (rc == 0)

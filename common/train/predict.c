@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "data/targets.h"
-#include "model/model.h"
 #include "tensor/half.h"
 #include "train/judge.h"
 #include "train/table.h"
@@ -40,25 +39,7 @@ struct predict {
     char *table;            /* rank 0's path of the table; NULL: there is none */
 };
 
-/* ---- the array's shape ---- */
-
-int predict_find_row(const struct trainer *t, struct shape *row, struct err *err)
-{
-    struct graph *g = NULL;
-    const int rc = model_build(&t->job->model, t->spec, 1, 0, 0, &g, err);
-    const struct shape *s;
-    int from;
-
-    if (rc < 0)
-        return rc;
-    s = &g->value[g->logits].shape;
-    from = s->dim[0] == 1; /* a dimension of the batch, or one that the sample's rows share with it
-                            */
-    *row = (struct shape){.n = s->n - from};
-    memcpy(row->dim, s->dim + from, sizeof *row->dim * (size_t)row->n);
-    graph_free(g);
-    return 0;
-}
+/* ---- opening ---- */
 
 /* The table beside `path` is not there yet. */
 static int predict_check_table(const char *path, struct err *err)
@@ -81,13 +62,9 @@ static int predict_check_table(const char *path, struct err *err)
 
 int predict_open(struct trainer *t, const char *path, struct err *err)
 {
-    struct shape row;
-    int64_t n_bytes;
-    int rc = predict_find_row(t, &row, err);
+    const int64_t n_bytes = (int64_t)sizeof(float) * shape_elements(&t->outputs);
+    int rc;
 
-    if (rc < 0)
-        return rc;
-    n_bytes = (int64_t)sizeof(float) * shape_elements(&row);
     if (n_bytes > MOST_ROW_BYTES)
         return err_set(err, ERR_CONFIG,
                        "--predict: the logits of one sample have %lld MiB, %lld in all, want at "
@@ -143,7 +120,7 @@ static int can_judge(const struct predict *p)
 }
 
 /* Rank 0's part: the file, the table's path and the judge. */
-static int begin_first(struct predict *p, const struct shape *row, struct err *err)
+static int begin_first(struct predict *p, struct err *err)
 {
     struct trainer *t = p->t;
 
@@ -159,7 +136,7 @@ static int begin_first(struct predict *p, const struct shape *row, struct err *e
         log_info("--predict: there is no table beside %s: a sample has %lld outputs, and a table "
                  "is of one class a sample, or of at most %d numbers",
                  rows_file_path(t->predictions), (long long)p->n_outputs, TABLE_MOST_COLUMNS);
-    return rows_file_begin(t->predictions, t->valid_set->n_samples, row, err);
+    return rows_file_begin(t->predictions, t->valid_set->n_samples, &t->outputs, err);
 }
 
 int predict_begin(struct trainer *t, int writes, struct predict **out, struct err *err)
@@ -168,8 +145,7 @@ int predict_begin(struct trainer *t, int writes, struct predict **out, struct er
     const struct span all = {0, t->valid_set->n_samples};
     const int64_t unit = programs_validation_unit(t->step.programs);
     const int64_t largest = span_part_of_pieces(all, unit, t->n_ranks, 0).n;
-    struct shape row;
-    int rc = predict_find_row(t, &row, err);
+    int rc;
 
     p->t = t;
     p->bad.last = xcalloc((size_t)t->n_ranks, sizeof *p->bad.last);
@@ -180,18 +156,15 @@ int predict_begin(struct trainer *t, int writes, struct predict **out, struct er
     p->dtype = programs_precision(t->job, 0).compute;
     p->n_rounds = ceil_div_i64(largest, p->batch); /* rank 0's part is the largest */
     p->batch = min_i64(p->batch, largest);
-    if (rc == 0) {
-        p->n_outputs = shape_elements(&row);
-        predict_divide(p);
-    }
-    if (rc == 0 && !writes && !can_judge(p)) {
+    p->n_outputs = shape_elements(&t->outputs);
+    predict_divide(p);
+    if (!writes && !can_judge(p)) {
         predict_free(p);
         return 0;
     }
+    rc = predict_alloc(p, err);
     if (rc == 0)
-        rc = predict_alloc(p, err);
-    if (rc == 0)
-        rc = begin_first(p, &row, err);
+        rc = begin_first(p, err);
     if (rc < 0) {
         predict_free(p);
         return err_wrap(err, "%s", predict_option_of(writes));

@@ -21,9 +21,6 @@
  * many.  Fails with ERR_CONFIG. */
 int predict_open(struct trainer *t, const char *path, struct err *err);
 
-/* *row: the shape of one sample's logits, [C], or [T, V] for a model of tokens. */
-int predict_find_row(const struct trainer *t, struct shape *row, struct err *err);
-
 struct predict; /* one validation's gathering; opaque */
 
 /* writes 0: the rows are only judged; *out is NULL if they cannot be. */

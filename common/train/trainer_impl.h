@@ -48,6 +48,7 @@ struct trainer {
     struct rows_file *predictions; /* rank 0's, with CMD_OPEN's `predict`; else NULL */
     struct feed *valid_feed;       /* NULL when there is no validation set */
     int counts_top5;               /* 1: validations do */
+    struct shape outputs; /* the logits of one sample: [C], or [T, V] for a model of tokens */
 
     /* prepare, form */
     int rank, n_ranks;
