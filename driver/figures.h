@@ -1,4 +1,4 @@
-/* figures - prints what an evaluation tells beside loss and accuracy (train/judge.h) for people.
+/* figures - prints what an evaluation tells beside loss and accuracy (judge/judge.h) for people.
  *
  * Threads: the driver's loop. */
 #ifndef DRIVER_FIGURES_H

@@ -22,7 +22,7 @@ struct matrix {
     int64_t *count; /* [n, n] by class, then by prediction */
 };
 
-/* From what a validation told (train/judge.h), as JSON or NULL.  0: it has no matrix. */
+/* From what a validation told (judge/judge.h), as JSON or NULL.  0: it has no matrix. */
 int matrix_read(const char *figures, struct matrix *out);
 void matrix_fini(struct matrix *m); /* of a zeroed one, too */
 

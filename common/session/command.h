@@ -148,7 +148,7 @@ struct cmd {
         struct { /* CMD_VALIDATE */
             int64_t epoch;
             int predicts; /* the logits of all samples go to rank 0, which writes them */
-            int judges;   /* they do if rank 0 can judge them (train/judge.h) */
+            int judges;   /* they do if rank 0 can judge them (judge/judge.h) */
         } validate;
         struct {          /* CMD_CHECKPOINT */
             int64_t step; /* done by every rank: the step that all hold */
@@ -344,7 +344,7 @@ struct report {
             /* Rank 0's, of an evaluation; not sent. */
             int is_unlabelled; /* 1: the samples have no labels, so loss and accuracy mean nothing
                                 */
-            char *figures;     /* what it tells beside them (train/judge.h), as JSON; or NULL */
+            char *figures;     /* what it tells beside them (judge/judge.h), as JSON; or NULL */
             /* The decisions of all ranks (state/loop.h); taken from rank 0, not sent. */
             int is_best, is_kept; /* this step's is the best checkpoint; it is one of the best */
             int stops_early;      /* by train.early_stop */

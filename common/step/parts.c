@@ -7,7 +7,7 @@
 #include "step/step_impl.h"
 
 int step_make_reducer(struct stepper *t, const struct strategy_ops *strategy, const void *options,
-                      struct ring *ring, struct err *err)
+                      struct err *err)
 {
     struct reducer_options o = {
         .strategy = strategy,
@@ -30,7 +30,7 @@ int step_make_reducer(struct stepper *t, const struct strategy_ops *strategy, co
         .n_shares = t->sampler->n_shares,
         .accumulate = (int)t->job->train.accumulate,
         .waits = t->buffers->numbers->waits,
-        .ring = ring,
+        .ring = t->ring,
         .hooks = {.exchange = {.arg = t, .at = step_at, .is_left_out = skip_if_due},
                   .spoil = flip_if_due}};
 

@@ -13,6 +13,7 @@
  * at once.  On a device part 2 to 4 are recorded (tape.h), collectives included.  A step is then a
  * launch and a poll, without allocation and without waiting, and it reads only what was sent. */
 
+#include "base/clock.h"
 #include "base/spans.h"
 #include "base/util.h"
 #include "state/shards.h"
@@ -457,5 +458,20 @@ int step_queue(struct stepper *t, struct flight *f, struct err *err)
             rc = step_updated(t, err);
         rc = tapes_end(t->tapes, rc, err);
     }
+    return rc;
+}
+
+/* ---- beside the steps ---- */
+
+int step_allgather(struct stepper *t, enum phase phase, const void *mine, size_t n_bytes, void *all,
+                   struct err *err)
+{
+    const int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, (int64_t)n_bytes, phase,
+                                 RING_OF_ALLGATHER);
+    int rc;
+
+    ring_run(t->ring, id, clock_mono_ns());
+    rc = coll_allgather(t->coll, mine, n_bytes, all, err);
+    ring_end(t->ring, id, clock_mono_ns(), rc < 0);
     return rc;
 }

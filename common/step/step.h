@@ -69,6 +69,7 @@ struct stepper {
     struct layout *layout;
     struct state *state;
     const struct loop *loop; /* of the state */
+    struct ring *ring;       /* the record of collectives */
 
     /* The parts, which step_close frees. */
     struct buffers *buffers;
@@ -111,9 +112,9 @@ struct step_result {
 };
 
 /* Make the reducer of this strategy.  options: its own keys, or NULL.  The parts before it are
- * there.  Borrows all, the record of collectives (ring), too. */
+ * there.  Borrows all. */
 int step_make_reducer(struct stepper *t, const struct strategy_ops *strategy, const void *options,
-                      struct ring *ring, struct err *err);
+                      struct err *err);
 
 /* A formation ends: frees tapes and coll, and forgets the steps under way. */
 void step_disband(struct stepper *t);
@@ -145,6 +146,11 @@ int64_t step_summed_ns(const struct stepper *t);
  * parameters, and starts to gather those of the next set.  For the first set, whose gathering
  * nobody has started, it starts that, too. */
 int step_gather(struct stepper *t, const struct program *p, int set, struct err *err);
+
+/* Gather n_bytes of each rank, the same number on all of them, into `all`, rank by rank.  The
+ * collective is on record, as one of the present step and of this phase. */
+int step_allgather(struct stepper *t, enum phase phase, const void *mine, size_t n_bytes, void *all,
+                   struct err *err);
 
 /* Queue the update of a step whose sums are there, and of the averaged weights. */
 int step_update(struct stepper *t, struct err *err);

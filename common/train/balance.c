@@ -239,14 +239,9 @@ static double own_rate(const struct trainer *t)
 /* Gather every rank's speed into rate[n_ranks].  Returns 1 if a rank computed nothing. */
 static int balance_measure(struct trainer *t, double *rate, struct err *err)
 {
-    const int64_t id =
-        ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_UPDATE, RING_OF_ALLGATHER);
     const double mine = own_rate(t);
-    int rc;
+    int rc = step_allgather(&t->step, PHASE_UPDATE, &mine, sizeof mine, rate, err);
 
-    ring_run(t->ring, id, clock_mono_ns());
-    rc = coll_allgather(t->step.coll, &mine, sizeof mine, rate, err);
-    ring_end(t->ring, id, clock_mono_ns(), rc < 0);
     for (int r = 0; r < t->n_ranks && rc == 0; r++)
         rc = !(rate[r] > 0);
     return rc;

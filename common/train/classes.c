@@ -20,30 +20,26 @@ static int64_t n_named(const struct dataset *ds)
 int trainer_check_classes(struct trainer *t, struct err *err)
 {
     const int64_t n = n_named(t->train_set);
-    const char *const *seen = t->train_set->class_names;
+    const char *const *seen = t->train_set->class_names, **name;
+    int n_names;
     int rc = names_read(t->job->data.class_names ? t->job->data.class_names : "[]", &t->job->arena,
-                        &t->class_name, &t->n_class_names, err);
+                        &name, &n_names, err);
 
-    if (rc == 0 && t->n_class_names > 0 && t->n_class_names != n)
+    if (rc == 0 && n_names > 0 && n_names != n)
         rc = err_set(err, ERR_CONFIG,
                      "data.class_names has %d names, the training data have %lld classes, want one "
                      "name each",
-                     t->n_class_names, (long long)n);
-    for (int k = 0; rc == 0 && seen && k < t->n_class_names; k++)
-        if (!names_equal(seen[k], t->class_name[k]))
+                     n_names, (long long)n);
+    for (int k = 0; rc == 0 && seen && k < n_names; k++)
+        if (!names_equal(seen[k], name[k]))
             rc = err_set(err, ERR_CONFIG,
                          "class %d of the training data is %s, the job's (data.class_names) is "
                          "%s; want the data that the job began with, or data.class_names left out "
                          "of a new job",
-                         k, seen[k], t->class_name[k]);
+                         k, seen[k], name[k]);
+    t->outputs.class_name = seen ? seen : name;
+    t->outputs.n_class_names = seen ? n : n_names;
     return rc;
-}
-
-const char *trainer_class_name(const struct trainer *t, int64_t k)
-{
-    if (t->train_set->class_names)
-        return t->train_set->class_names[k];
-    return k < t->n_class_names ? t->class_name[k] : NULL;
 }
 
 /* A copy of the text in the job's memory; NULL if it is empty.  Empties the text. */
@@ -60,9 +56,8 @@ void trainer_describe(struct trainer *t)
     const int64_t n = n_named(t->train_set);
     struct buf names = {0}, config = {0}, adapters = {0};
 
-    if (trainer_class_name(t, 0))
-        names_write(t->train_set->class_names ? t->train_set->class_names : t->class_name, n,
-                    &names);
+    if (outputs_class_name(&t->outputs, 0))
+        names_write(t->outputs.class_name, n, &names);
     pretrained_write(t->job, n, &config);
     if (t->job->model.lora.rank > 0)
         adapters_write(&t->job->model.lora, t->state->layout, &adapters);

@@ -145,7 +145,7 @@ static double largest_target(const struct trainer *t)
     double most = 0;
     struct err err;
 
-    if (!trainer_is_regression(t) || t->job->model.loss != LOSS_MSE ||
+    if (!outputs_are_numbers(&t->outputs) || t->job->model.loss != LOSS_MSE ||
         try_alloc(&y, sizeof(float) * (size_t)each, "a target", &err) < 0)
         return 0;
     to[target] = y;

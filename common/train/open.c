@@ -12,6 +12,7 @@
 #include "import/arch.h"
 #include "import/inputs.h"
 #include "job/imported.h"
+#include "judge/predict.h"
 #include "model/layers.h"
 #include "model/losses.h"
 #include "optim/groups.h"
@@ -20,7 +21,6 @@
 #include "state/shards.h"
 #include "step/flip.h"
 #include "strategy/allreduce.h"
-#include "train/predict.h"
 #include "train/trainer_impl.h"
 
 static int train_open_job(struct trainer *t, const struct cmd *c, struct err *err)
@@ -120,6 +120,17 @@ static int check_decided(const struct trainer *t, struct err *err)
                    by, validation ? "data.validation" : "data.validation_samples");
 }
 
+/* Beside the names of the classes. */
+static void open_outputs(struct trainer *t)
+{
+    t->outputs.job = t->job;
+    t->outputs.spec = t->spec;
+    t->outputs.set = t->valid_set;
+    t->outputs.step = &t->step;
+    t->outputs.warn = trainer_warn;
+    t->outputs.arg = t;
+}
+
 static int open_data(struct trainer *t, struct err *err)
 {
     const struct job_train *train = &t->job->train;
@@ -136,6 +147,7 @@ static int open_data(struct trainer *t, struct err *err)
     if (rc < 0)
         return rc;
     t->spec = &t->train_set->spec;
+    open_outputs(t);
     t->sampler = (struct sampler){.n_samples = t->train_set->n_samples,
                                   .global_batch = train->global_batch,
                                   .seed = (uint64_t)train->seed,
@@ -149,17 +161,9 @@ static int open_data(struct trainer *t, struct err *err)
     return open_check_warmup(t, err);
 }
 
-int trainer_is_regression(const struct trainer *t)
-{
-    const enum loss loss = t->job->model.loss;
-
-    return (loss == LOSS_MSE || loss == LOSS_L1 || loss == LOSS_HUBER) &&
-           t->spec->field[sample_target(t->spec)].role == SAMPLE_REAL;
-}
-
 int trainer_has_accuracy(const struct trainer *t)
 {
-    return !trainer_is_regression(t) && !loss_is_free(t->job->model.loss);
+    return !outputs_are_numbers(&t->outputs) && !loss_is_free(t->job->model.loss);
 }
 
 const struct strategy_ops *trainer_strategy(const struct trainer *t)
@@ -211,8 +215,8 @@ static void note_outputs(struct trainer *t, const struct graph *g)
     const int from = s->dim[0] == 1; /* a dimension of the batch, or one that the sample's rows
                                         share with it */
 
-    t->outputs = (struct shape){.n = s->n - from};
-    memcpy(t->outputs.dim, s->dim + from, sizeof *s->dim * (size_t)t->outputs.n);
+    t->outputs.row = (struct shape){.n = s->n - from};
+    memcpy(t->outputs.row.dim, s->dim + from, sizeof *s->dim * (size_t)t->outputs.row.n);
 }
 
 /* The layout does not depend on the batch size, so a batch of 1 serves. */
@@ -453,7 +457,7 @@ static int check_contrasts(const struct trainer *t, struct err *err)
 static int make_reducer(struct trainer *t, struct err *err)
 {
     return step_make_reducer(&t->step, trainer_strategy(t),
-                             t->o.strategy ? NULL : t->job->strategy.options, t->ring, err);
+                             t->o.strategy ? NULL : t->job->strategy.options, err);
 }
 
 static int make_feeds(struct trainer *t, struct err *err)
@@ -570,7 +574,7 @@ int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, 
                 .job = t->job, .spec = t->spec, .sampler = &t->sampler, .n_ranks = t->n_ranks},
             err);
     if (rc == 0 && c->open.predict && t->valid_set)
-        rc = predict_open(t, c->open.predict, err);
+        rc = predict_open(&t->outputs, c->open.predict, &t->predictions, err);
     if (rc == 0)
         rc = check_statistics(t, err);
     if (rc == 0)

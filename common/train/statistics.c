@@ -99,16 +99,8 @@ static int run_batch(struct pass *p, struct err *err)
 
 static int statistics_gather(struct pass *p, struct err *err)
 {
-    struct trainer *t = p->t;
-    const size_t n_bytes = sizeof *p->own * (size_t)p->n;
-    const int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, (int64_t)n_bytes,
-                                 PHASE_VALIDATE, RING_OF_ALLGATHER);
-    int rc;
-
-    ring_run(t->ring, id, clock_mono_ns());
-    rc = coll_allgather(t->step.coll, p->own, n_bytes, p->all, err);
-    ring_end(t->ring, id, clock_mono_ns(), rc < 0);
-    return rc;
+    return step_allgather(&p->t->step, PHASE_VALIDATE, p->own, sizeof *p->own * (size_t)p->n,
+                          p->all, err);
 }
 
 /* Add up the statistics of the batches from `first` on: one batch of each rank, or of fewer ranks

@@ -82,6 +82,7 @@ void trainer_open_step(struct trainer *t)
     s->layout = t->layout;
     s->state = t->state;
     s->loop = &t->loop;
+    s->ring = t->ring;
 }
 
 /* ---- a step ---- */

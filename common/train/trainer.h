@@ -90,7 +90,7 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
 int trainer_validate(struct trainer *t, int64_t epoch, struct report *done, struct err *err);
 /* The same, and rank 0 writes the logits of all samples to the file that CMD_OPEN named. */
 int trainer_predict(struct trainer *t, int64_t epoch, struct report *done, struct err *err);
-/* The same, and rank 0 only judges the logits, if it can (train/judge.h). */
+/* The same, and rank 0 only judges the logits, if it can (judge/judge.h). */
 int trainer_judge(struct trainer *t, int64_t epoch, struct report *done, struct err *err);
 /* Rank 0 copies its state, and the saver's thread writes the copy while training goes on
  * (state/saver.h).  If the state is divided, all ranks do so with their parts (state/joint.h).

@@ -1,6 +1,6 @@
 /* trainer_impl - the struct and the functions that the files of a trainer share: trainer.c,
  * open.c, steps.c, epoch.c, checkpoint.c, validate.c, meet.c, balance.c, buckets.c, explain.c and
- * predict.c.
+ * others.
  *
  * Only files in train/ and tests include this header.
  *
@@ -10,6 +10,7 @@
 
 #include "data/dataset.h"
 #include "job/course.h"
+#include "judge/outputs.h"
 #include "optim/schedule.h"
 #include "state/joint.h"
 #include "state/saver.h"
@@ -32,9 +33,8 @@ struct trainer {
     struct dataset *train_set, *valid_set; /* valid_set: NULL when there is none */
     const struct sample_spec *spec;        /* of both */
     struct hash128 fingerprint;            /* of both */
-    int may_lack_labels;     /* 1: samples for validation may, because they are for predictions */
-    const char **class_name; /* [n_class_names] of data.class_names */
-    int n_class_names;
+    int may_lack_labels;    /* 1: samples for validation may, because they are for predictions */
+    struct outputs outputs; /* for what judges them (judge/) */
     struct sampler sampler;
     struct strategy_shares shares;
     int64_t steps_per_epoch, total_steps; /* total: of the whole job, max_steps included */
@@ -48,7 +48,6 @@ struct trainer {
     struct rows_file *predictions; /* rank 0's, with CMD_OPEN's `predict`; else NULL */
     struct feed *valid_feed;       /* NULL when there is no validation set */
     int counts_top5;               /* 1: validations do */
-    struct shape outputs; /* the logits of one sample: [C], or [T, V] for a model of tokens */
 
     /* prepare, form */
     int rank, n_ranks;
@@ -82,15 +81,11 @@ struct trainer {
                                     process made them */
 };
 
-/* 1: the model predicts real numbers, so there is no accuracy. */
-int trainer_is_regression(const struct trainer *t);
 /* 1: outputs are compared with targets as right or wrong.  A loss that the network computes does
  * not say how. */
 int trainer_has_accuracy(const struct trainer *t);
 
-/* The name of class k, or of label or value k; NULL: it has none (train/classes.c). */
-const char *trainer_class_name(const struct trainer *t, int64_t k);
-/* Check that the data's classes are the job's (data.class_names). */
+/* Check that the data's classes are the job's (data.class_names), and note their names. */
 int trainer_check_classes(struct trainer *t, struct err *err);
 /* Give the state what its checkpoints tell beside tensors: the classes' names, and the config.json
  * of transformers. */

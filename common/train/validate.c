@@ -4,10 +4,9 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "base/util.h"
-#include "train/confusion.h"
-#include "train/predict.h"
+#include "judge/confusion.h"
+#include "judge/predict.h"
 #include "train/trainer_impl.h"
 
 static int queue_pass(struct trainer *t, struct program *p, struct err *err)
@@ -166,13 +165,8 @@ static int sum_metrics(struct trainer *t, const struct seen *mine, struct seen *
                        struct err *err)
 {
     double *all = xcalloc((size_t)t->n_ranks, sizeof *mine), *to = sum->trained;
-    const int64_t id =
-        ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_VALIDATE, RING_OF_ALLGATHER);
-    int rc;
+    const int rc = step_allgather(&t->step, PHASE_VALIDATE, mine, sizeof *mine, all, err);
 
-    ring_run(t->ring, id, clock_mono_ns());
-    rc = coll_allgather(t->step.coll, mine, sizeof *mine, all, err);
-    ring_end(t->ring, id, clock_mono_ns(), rc < 0);
     for (int k = 0; k < t->n_ranks; k++)
         for (int i = 0; i < N_SEEN; i++)
             to[i] += all[k * N_SEEN + i];
@@ -271,9 +265,9 @@ static int train_validate(struct trainer *t, int64_t epoch, enum use use, struct
         return 0;
     reducer_validate(t->step.reducer);
     if (use != USE_NONE)
-        rc = predict_begin(t, use == USE_WRITE, &uses.predict, err);
+        rc = predict_begin(&t->outputs, use == USE_WRITE, t->predictions, &uses.predict, err);
     else
-        rc = confusion_begin(t, &uses.counts, err);
+        rc = confusion_begin(&t->outputs, &uses.counts, err);
     if (rc == 0)
         rc = validate_weights(t, &uses, &done->validated.n_samples, seen.trained, err);
     if (rc == 0 && uses.predict)

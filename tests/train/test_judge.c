@@ -8,8 +8,8 @@
 
 #include "../coll/local.h"
 #include "base/rng.h"
+#include "judge/judge.h"
 #include "session/ring.h"
-#include "train/judge.h"
 
 enum { N_RANKS = 3, N_CLASSES = JUDGE_MOST_MATRIX, N_SAMPLES = 6000 };
 
@@ -31,13 +31,12 @@ static void draw_samples(void)
     target[1] = guess[1] = 0;
 }
 
-/* Gives the trainer what a judge needs of it. */
-static void dress(struct trainer *t, struct job *job, struct dataset *set, struct state *state)
+/* The outputs of a rank, with what a judge needs of its stepper. */
+static void dress(struct outputs *o, struct stepper *step, struct job *job, struct state *state)
 {
-    *t = (struct trainer){.spec = &spec, .n_ranks = 1, .job = job, .train_set = set};
-    t->state = state;
-    t->ring = ring_new();
-    ring_begin(t->ring, 1);
+    *step = (struct stepper){.state = state, .ring = ring_new()};
+    *o = (struct outputs){.job = job, .spec = &spec, .step = step};
+    ring_begin(step->ring, 1);
 }
 
 static void count(struct judge *j, int first, int end)
@@ -66,7 +65,6 @@ struct rank {
     int number;
     struct coll_group *group;
     struct job *job;
-    struct dataset *set;
     struct state *state;
     pthread_t thread;
     int rc;
@@ -77,47 +75,45 @@ struct rank {
 static void *run_rank(void *arg)
 {
     struct rank *r = arg;
-    struct trainer t;
+    struct outputs o;
+    struct stepper step;
     struct judge *j;
     struct err err;
     struct ring_head head;
 
-    dress(&t, r->job, r->set, r->state);
-    t.rank = r->number;
-    t.n_ranks = N_RANKS;
-    r->rc = coll_new_local(r->group, r->number, &t.step.coll, &err);
-    j = judge_new(&t, N_CLASSES);
+    dress(&o, &step, r->job, r->state);
+    r->rc = coll_new_local(r->group, r->number, &step.coll, &err);
+    j = judge_new(&o, N_CLASSES);
     count(j, r->number * N_SAMPLES / N_RANKS, (r->number + 1) * N_SAMPLES / N_RANKS);
     if (r->rc == 0)
         r->rc = judge_sum(j, &err);
     r->figures = figures_of(j);
-    ring_head(t.ring, &head);
+    ring_head(step.ring, &head);
     r->n_collectives = head.n_handed;
     judge_free(j);
-    coll_free(t.step.coll);
-    ring_free(t.ring);
+    coll_free(step.coll);
+    ring_free(step.ring);
     return NULL;
 }
 
 static void test_sum_in_pieces(void **state)
 {
     static struct job job = {.model.loss = LOSS_CROSS_ENTROPY};
-    static struct dataset set;
     static struct state held;
     struct rank rank[N_RANKS];
     struct coll_group *group = coll_group_new(N_RANKS);
-    struct trainer one;
+    struct outputs one;
+    struct stepper step;
     struct judge *j;
     char *want;
 
     (void)state;
     draw_samples();
     for (int i = 0; i < N_RANKS; i++) {
-        rank[i] = (struct rank){
-            .number = i, .group = group, .job = &job, .set = &set, .state = &held, .rc = -1};
+        rank[i] = (struct rank){.number = i, .group = group, .job = &job, .state = &held, .rc = -1};
         assert_int_equal(pthread_create(&rank[i].thread, NULL, run_rank, &rank[i]), 0);
     }
-    dress(&one, &job, &set, &held);
+    dress(&one, &step, &job, &held);
     j = judge_new(&one, N_CLASSES);
     count(j, 0, N_SAMPLES);
     want = figures_of(j);
@@ -130,7 +126,7 @@ static void test_sum_in_pieces(void **state)
     }
     free(want);
     judge_free(j);
-    ring_free(one.ring);
+    ring_free(step.ring);
     coll_group_free(group);
 }
 

@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "ranks.h"
-#include "train/predict.h"
+#include "judge/predict.h"
 #include "train/trainer_impl.h"
 
 #define DATA "data: {format: digits, samples: 640, validation_samples: 50}\n"

@@ -1,6 +1,6 @@
 /* predict - the logits of every sample of the validation set, gathered on rank 0, which judges them
- * (train/judge.h).  With --predict it writes them as an array of NumPy (ckpt/rows_file.h) in the
- * order of the set, and beside it a table of the predictions (train/table.h).
+ * (judge/judge.h).  With --predict it writes them as an array of NumPy (ckpt/rows_file.h) in the
+ * order of the set, and beside it a table of the predictions (judge/table.h).
  *
  * Each rank validates a contiguous part of the set, in batches.  After each batch all ranks gather
  * their rows in pieces of equal size, and rank 0 writes each rank's rows to their places in the
@@ -11,27 +11,30 @@
  * Life:    predict_open on rank 0 -> { predict_begin -> predict_batch ... -> predict_end } on all
  *          ranks, for each validation -> predict_free.
  * Threads: the engine's. */
-#ifndef TRAIN_PREDICT_H
-#define TRAIN_PREDICT_H
+#ifndef JUDGE_PREDICT_H
+#define JUDGE_PREDICT_H
 
 #include "ckpt/rows_file.h"
-#include "train/trainer_impl.h"
+#include "judge/outputs.h"
 
 /* Check that neither `path` nor its table exists, and that the logits of one sample are not too
- * many.  Fails with ERR_CONFIG. */
-int predict_open(struct trainer *t, const char *path, struct err *err);
+ * many, and make what the rows are written to.  Fails with ERR_CONFIG. */
+int predict_open(const struct outputs *o, const char *path, struct rows_file **out,
+                 struct err *err);
 
 struct predict; /* one validation's gathering; opaque */
 
-/* writes 0: the rows are only judged; *out is NULL if they cannot be. */
-int predict_begin(struct trainer *t, int writes, struct predict **out, struct err *err);
+/* writes 0: the rows are only judged; *out is NULL if they cannot be.  Else rank 0 writes them to
+ * `file`, which other ranks do not have. */
+int predict_begin(const struct outputs *o, int writes, struct rows_file *file, struct predict **out,
+                  struct err *err);
 /* Hand over the logits of the batch that the program has just computed. */
 int predict_batch(struct predict *p, struct program *program, struct err *err);
 /* Take part in a round in which this rank has no rows. */
 int predict_idle(struct predict *p, struct err *err);
 /* Take part until every rank has handed over its rows; rank 0's file is whole then. */
 int predict_end(struct predict *p, struct err *err);
-/* On rank 0, after predict_end: what is told beside loss and accuracy (train/judge.h), and the path
+/* On rank 0, after predict_end: what is told beside loss and accuracy (judge/judge.h), and the path
  * of the table as `predictions`: an object of JSON, for free().  NULL: there is nothing. */
 char *predict_figures(const struct predict *p);
 void predict_free(struct predict *p); /* NULL is fine */

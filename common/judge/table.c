@@ -1,6 +1,6 @@
 /* table - reads the array's rows back in blocks, in order, and writes a line for each to a file
  * aside, which is then put in its place. */
-#include "train/table.h"
+#include "judge/table.h"
 
 #include <errno.h>
 #include <math.h>
@@ -14,12 +14,12 @@
 #include "ckpt/file.h"
 #include "ckpt/owner.h"
 #include "data/targets.h"
-#include "train/judge.h"
+#include "judge/judge.h"
 
 enum { BLOCK = 256 }; /* rows */
 
 struct table {
-    const struct trainer *t;
+    const struct outputs *of;
     int64_t n_outputs;
     int is_class;
     int is_label; /* each output is a label's logit */
@@ -27,17 +27,12 @@ struct table {
     void *room; /* of a row, if samples may be lost */
 };
 
-static const struct sample_field *table_target_of(const struct trainer *t)
+int table_can(const struct outputs *o, int64_t n_outputs)
 {
-    return &t->spec->field[sample_target(t->spec)];
-}
-
-int table_can(const struct trainer *t, int64_t n_outputs)
-{
-    if (t->job->model.loss == LOSS_CONTRASTIVE) /* the outputs are no classes */
+    if (o->job->model.loss == LOSS_CONTRASTIVE) /* the outputs are no classes */
         return 0;
-    if (table_target_of(t)->role == SAMPLE_CLASS)
-        return !sample_has_places(t->spec);
+    if (outputs_target(o)->role == SAMPLE_CLASS)
+        return !sample_has_places(o->spec);
     return n_outputs <= TABLE_MOST_COLUMNS;
 }
 
@@ -64,7 +59,7 @@ static void put_field(struct buf *b, const char *text)
 
 static void put_class(const struct table *a, struct buf *b, int64_t k)
 {
-    const char *name = trainer_class_name(a->t, k);
+    const char *name = outputs_class_name(a->of, k);
 
     if (name)
         put_field(b, name);
@@ -76,12 +71,12 @@ static void table_put_head(struct table *a)
 {
     struct buf *b = &a->text;
 
-    buf_printf(b, a->t->valid_set->ops->sample_name ? "file" : "sample");
+    buf_printf(b, a->of->set->ops->sample_name ? "file" : "sample");
     if (a->is_class)
         buf_printf(b, ",class,probability");
     for (int64_t k = 0; k < a->n_outputs && !a->is_class; k++) {
         buf_printf(b, ",");
-        if (a->is_label || trainer_class_name(a->t, k))
+        if (a->is_label || outputs_class_name(a->of, k))
             put_class(a, b, k);
         else if (a->n_outputs == 1)
             buf_printf(b, "value");
@@ -104,7 +99,7 @@ static double softmax_at(const float *x, int64_t n, int64_t at)
  */
 static int is_lost(const struct table *a, int64_t i)
 {
-    const struct dataset *ds = a->t->valid_set;
+    const struct dataset *ds = a->of->set;
     const void *row;
     struct err err;
 
@@ -113,7 +108,7 @@ static int is_lost(const struct table *a, int64_t i)
 
 static void put_sample(struct table *a, int64_t i)
 {
-    const struct dataset *ds = a->t->valid_set;
+    const struct dataset *ds = a->of->set;
     char *name;
 
     if (!ds->ops->sample_name) {
@@ -137,7 +132,7 @@ static void table_put_row(struct table *a, int64_t i, const float *x)
 {
     struct buf *b = &a->text;
     const int lost = is_lost(a, i) || !is_finite(x, a->n_outputs),
-              is_scaled = a->t->valid_set->targets.n > 0;
+              is_scaled = a->of->set->targets.n > 0;
 
     put_sample(a, i);
     if (a->is_class && lost) {
@@ -152,20 +147,20 @@ static void table_put_row(struct table *a, int64_t i, const float *x)
     for (int64_t k = 0; k < a->n_outputs && !a->is_class; k++)
         buf_printf(b, ",%.*g", is_scaled ? 12 : 9,
                    a->is_label ? 1 / (1 + exp(-(double)x[k]))
-                               : targets_undone(a->t->valid_set, k, x[k]));
+                               : targets_undone(a->of->set, k, x[k]));
     buf_printf(b, "\n");
 }
 
 static int write_rows(struct table *a, int fd, const char *path, const struct rows_file *from,
                       struct err *err)
 {
-    const int64_t n = a->t->valid_set->n_samples;
+    const int64_t n = a->of->set->n_samples;
     float *rows;
     int rc = try_alloc((void **)&rows, sizeof *rows * (size_t)(BLOCK * a->n_outputs),
                        "rows of predictions", err);
 
     if (rc == 0)
-        rc = try_alloc(&a->room, a->t->valid_set->room_bytes + 1, "a sample", err);
+        rc = try_alloc(&a->room, a->of->set->room_bytes + 1, "a sample", err);
     for (int64_t at = 0; at < n && rc == 0; at += BLOCK) {
         const int64_t len = min_i64(n - at, BLOCK);
 
@@ -181,14 +176,14 @@ static int write_rows(struct table *a, int fd, const char *path, const struct ro
     return rc;
 }
 
-int table_write(const struct trainer *t, const char *path, const struct rows_file *from,
+int table_write(const struct outputs *o, const char *path, const struct rows_file *from,
                 int64_t n_outputs, struct err *err)
 {
-    struct table a = {.t = t,
+    struct table a = {.of = o,
                       .n_outputs = n_outputs,
-                      .is_class = table_target_of(t)->role == SAMPLE_CLASS,
+                      .is_class = outputs_target(o)->role == SAMPLE_CLASS,
                       .is_label =
-                          table_target_of(t)->role == SAMPLE_REAL && !trainer_is_regression(t)};
+                          outputs_target(o)->role == SAMPLE_REAL && !outputs_are_numbers(o)};
     char *aside = xasprintf("%s.%s.new", path, owner_own_id());
     int fd, rc;
 

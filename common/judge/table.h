@@ -12,23 +12,23 @@
  *
  * Threads: the engine's.
  * Errors:  ERR_IO names the path; ERR_CONFIG: another file is there. */
-#ifndef TRAIN_TABLE_H
-#define TRAIN_TABLE_H
+#ifndef JUDGE_TABLE_H
+#define JUDGE_TABLE_H
 
 #include "ckpt/rows_file.h"
-#include "train/trainer_impl.h"
+#include "judge/outputs.h"
 
 enum { TABLE_MOST_COLUMNS = 1024 };
 
 /* 1: the outputs make a table: one class a sample, or at most so many numbers. */
-int table_can(const struct trainer *t, int64_t n_outputs);
+int table_can(const struct outputs *o, int64_t n_outputs);
 
 /* OUT.csv for OUT.npy, for free(). */
 char *table_path(const char *npy);
 
 /* Write it from the rows of the array, which is whole, and whose targets are still learnt ones
  * (data/targets.h). */
-int table_write(const struct trainer *t, const char *path, const struct rows_file *from,
+int table_write(const struct outputs *o, const char *path, const struct rows_file *from,
                 int64_t n_outputs, struct err *err);
 
 #endif

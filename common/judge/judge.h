@@ -2,8 +2,8 @@
  * precision and recall; of several labels for each sample the same for each label; of numbers R2
  * and the mean absolute error.
  *
- * Rank 0 has the rows of all ranks (train/predict.h), and reads their targets from the validation
- * set.  Or each rank counts its own part, and the counts are added up (train/confusion.h).  Each
+ * Rank 0 has the rows of all ranks (judge/predict.h), and reads their targets from the validation
+ * set.  Or each rank counts its own part, and the counts are added up (judge/confusion.h).  Each
  * sample is judged once, so the figures do not depend on the number of ranks.
  *
  * The formulas are those of scikit-learn: confusion_matrix, precision_recall_fscore_support with
@@ -13,12 +13,12 @@
  * Life:    judge_new -> judge_rows ... | judge_count ..., judge_sum -> judge_tell -> judge_free.
  * Threads: the engine's.
  * Errors:  those of reading the targets, and of a collective. */
-#ifndef TRAIN_JUDGE_H
-#define TRAIN_JUDGE_H
+#ifndef JUDGE_JUDGE_H
+#define JUDGE_JUDGE_H
 
 #include <jansson.h>
 
-#include "train/trainer_impl.h"
+#include "judge/outputs.h"
 
 enum {
     JUDGE_MOST_MATRIX = 1024,   /* classes of a model whose confusions are counted */
@@ -31,17 +31,17 @@ struct judge; /* opaque */
 
 /* 1: the model's outputs can be judged.  That of the next token cannot: a vocabulary has no
  * confusion matrix that anyone could read. */
-int judge_can(const struct trainer *t, int64_t n_outputs);
+int judge_can(const struct outputs *o, int64_t n_outputs);
 
 /* 1: its confusions may be told as a whole matrix.  Those of a network that computes its loss, or
  * compares samples, may not: its outputs are no logits. */
-int judge_has_matrix(const struct trainer *t);
+int judge_has_matrix(const struct outputs *o);
 
 /* 1: judge_has_matrix, and that many outputs can be counted. */
-int judge_can_count(const struct trainer *t, int64_t n_outputs);
+int judge_can_count(const struct outputs *o, int64_t n_outputs);
 
 /* n_outputs: of one sample. */
-struct judge *judge_new(const struct trainer *t, int64_t n_outputs);
+struct judge *judge_new(const struct outputs *o, int64_t n_outputs);
 void judge_free(struct judge *j); /* NULL is fine */
 
 /* The number of the largest of x [n]; of equal ones the first. */

@@ -1,16 +1,16 @@
 /* confusion - a judge of this rank's part.
  * Logits and targets are those in the program's memory, which may be a device's. */
-#include "train/confusion.h"
+#include "judge/confusion.h"
 
 #include <stdlib.h>
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "judge/judge.h"
 #include "tensor/half.h"
-#include "train/judge.h"
 
 struct confusion {
-    struct trainer *t;
+    const struct outputs *of;
     struct judge *judge;
     int64_t n_outputs; /* of a sample */
     enum dtype dtype;  /* of the logits, as layers compute them */
@@ -21,7 +21,6 @@ struct confusion {
 
 static int confusion_alloc(struct confusion *c, int64_t batch, struct err *err)
 {
-    const struct sample_spec *spec = c->t->spec;
     const size_t n = (size_t)(batch * c->n_outputs);
     int rc = try_alloc((void **)&c->logits, n * dtype_size(c->dtype), "a batch's logits", err);
 
@@ -29,27 +28,27 @@ static int confusion_alloc(struct confusion *c, int64_t batch, struct err *err)
         rc = try_alloc((void **)&c->rows, n * sizeof *c->rows, "a batch's logits", err);
     if (rc == 0)
         rc = try_alloc((void **)&c->targets,
-                       (size_t)batch * sample_field_bytes(&spec->field[sample_target(spec)]),
+                       (size_t)batch * sample_field_bytes(outputs_target(c->of)),
                        "a batch's targets", err);
     return rc;
 }
 
-int confusion_begin(struct trainer *t, struct confusion **out, struct err *err)
+int confusion_begin(const struct outputs *o, struct confusion **out, struct err *err)
 {
     struct confusion *c;
     int rc;
 
     *out = NULL;
-    if (!t->job->report.tensorboard || t->valid_set->has_no_labels || !judge_has_matrix(t))
+    if (!o->job->report.tensorboard || o->set->has_no_labels || !judge_has_matrix(o))
         return 0;
-    if (!judge_can_count(t, shape_elements(&t->outputs)))
+    if (!judge_can_count(o, shape_elements(&o->row)))
         return 0;
     c = xcalloc(1, sizeof *c);
-    c->t = t;
-    c->n_outputs = shape_elements(&t->outputs);
-    c->dtype = programs_precision(t->job, 0).compute;
-    c->judge = judge_new(t, c->n_outputs);
-    rc = confusion_alloc(c, programs_validation_batch(t->step.programs), err);
+    c->of = o;
+    c->n_outputs = shape_elements(&o->row);
+    c->dtype = programs_precision(o->job, 0).compute;
+    c->judge = judge_new(o, c->n_outputs);
+    rc = confusion_alloc(c, programs_validation_batch(o->step->programs), err);
     if (rc < 0) {
         confusion_free(c);
         return err_wrap(err, "report.tensorboard");
@@ -60,20 +59,17 @@ int confusion_begin(struct trainer *t, struct confusion **out, struct err *err)
 
 int confusion_batch(struct confusion *c, struct program *program, struct err *err)
 {
-    const struct trainer *t = c->t;
-    const int64_t n = program_batch(program), n_logits = n * c->n_outputs;
-    const int target = sample_target(t->spec);
-    int rc = step_wait(&c->t->step, err);
+    const struct outputs *o = c->of;
+    const int64_t n = program_batch(program);
+    int rc = outputs_read(o, program, n, c->n_outputs, c->logits, err);
 
     if (rc == 0)
-        rc = backend_copy_out(t->backend, c->logits, program_logits(program),
-                              dtype_size(c->dtype) * (size_t)n_logits, err);
-    if (rc == 0)
-        rc = backend_copy_out(t->backend, c->targets, program_input(program, target),
-                              (size_t)n * sample_field_bytes(&t->spec->field[target]), err);
+        rc = backend_copy_out(o->step->backend, c->targets,
+                              program_input(program, sample_target(o->spec)),
+                              (size_t)n * sample_field_bytes(outputs_target(o)), err);
     if (rc < 0)
         return rc;
-    for (int64_t i = 0; i < n_logits; i++)
+    for (int64_t i = 0; i < n * c->n_outputs; i++)
         c->rows[i] = real_get(c->logits, c->dtype, i);
     judge_count(c->judge, c->rows, c->targets, n);
     return 0;

@@ -1,7 +1,7 @@
 /* predict - gathers logits on rank 0, which writes them.
  *
  * In each round every rank hands over one batch, in pieces of equal size. */
-#include "train/predict.h"
+#include "judge/predict.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -9,13 +9,12 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "data/targets.h"
+#include "judge/judge.h"
+#include "judge/table.h"
 #include "tensor/half.h"
-#include "train/judge.h"
-#include "train/table.h"
 
 enum {
     MOST_ROW_BYTES = 16 << 20,   /* of one sample */
@@ -24,7 +23,8 @@ enum {
 };
 
 struct predict {
-    struct trainer *t;
+    const struct outputs *of;
+    int rank, n_ranks;
     int64_t batch;     /* samples of each rank in a round; fewer in the last round */
     int64_t unit;      /* as programs_validation_unit */
     int64_t n_outputs; /* of a sample */
@@ -34,6 +34,7 @@ struct predict {
     char *logits;      /* [batch * n_outputs] of dtype: this round's */
     float *mine, *all; /* [piece], [n_ranks * piece] */
     int writes;
+    struct rows_file *file; /* rank 0's, if it writes; borrowed */
     struct judge *judge;    /* rank 0's; NULL: the rows are not judged */
     struct predict_bad bad; /* rank 0's */
     char *table;            /* rank 0's path of the table; NULL: there is none */
@@ -60,9 +61,9 @@ static int predict_check_table(const char *path, struct err *err)
     return rc;
 }
 
-int predict_open(struct trainer *t, const char *path, struct err *err)
+int predict_open(const struct outputs *o, const char *path, struct rows_file **out, struct err *err)
 {
-    const int64_t n_bytes = (int64_t)sizeof(float) * shape_elements(&t->outputs);
+    const int64_t n_bytes = (int64_t)sizeof(float) * shape_elements(&o->row);
     int rc;
 
     if (n_bytes > MOST_ROW_BYTES)
@@ -70,11 +71,11 @@ int predict_open(struct trainer *t, const char *path, struct err *err)
                        "--predict: the logits of one sample have %lld MiB, %lld in all, want at "
                        "most %d MiB a sample: --evaluate tells the loss without writing them",
                        (long long)(n_bytes >> 20),
-                       (long long)((n_bytes >> 10) * t->valid_set->n_samples >> 10),
+                       (long long)((n_bytes >> 10) * o->set->n_samples >> 10),
                        MOST_ROW_BYTES >> 20);
     rc = predict_check_table(path, err);
     if (rc == 0)
-        rc = rows_file_new(path, &t->predictions, err);
+        rc = rows_file_new(path, out, err);
     return rc < 0 ? err_wrap(err, "--predict") : 0;
 }
 
@@ -82,9 +83,9 @@ int predict_open(struct trainer *t, const char *path, struct err *err)
 
 static struct span predict_part_of(const struct predict *p, int rank)
 {
-    const struct span all = {0, p->t->valid_set->n_samples};
+    const struct span all = {0, p->of->set->n_samples};
 
-    return span_piece(span_part_of_pieces(all, p->unit, p->t->n_ranks, rank), p->batch, p->round);
+    return span_piece(span_part_of_pieces(all, p->unit, p->n_ranks, rank), p->batch, p->round);
 }
 
 static int predict_alloc(struct predict *p, struct err *err)
@@ -96,7 +97,7 @@ static int predict_alloc(struct predict *p, struct err *err)
     if (rc == 0)
         rc = try_alloc((void **)&p->mine, piece, "logits to hand over", err);
     if (rc == 0)
-        rc = try_alloc((void **)&p->all, piece * (size_t)p->t->n_ranks, "all ranks' logits", err);
+        rc = try_alloc((void **)&p->all, piece * (size_t)p->n_ranks, "all ranks' logits", err);
     return rc;
 }
 
@@ -106,7 +107,7 @@ static const char *predict_option_of(int writes) { return writes ? "--predict" :
 static void predict_divide(struct predict *p)
 {
     const int64_t most =
-        max_i64(PIECES_BYTES / p->t->n_ranks, LEAST_PIECE_BYTES) / (int64_t)sizeof(float);
+        max_i64(PIECES_BYTES / p->n_ranks, LEAST_PIECE_BYTES) / (int64_t)sizeof(float);
 
     p->piece = min_i64(p->batch * p->n_outputs, most);
     if (p->piece >= p->n_outputs)
@@ -116,47 +117,50 @@ static void predict_divide(struct predict *p)
 /* 1: rank 0 judges the rows; all ranks say the same. */
 static int can_judge(const struct predict *p)
 {
-    return judge_can(p->t, p->n_outputs) && p->piece >= p->n_outputs;
+    return judge_can(p->of, p->n_outputs) && p->piece >= p->n_outputs;
 }
 
 /* Rank 0's part: the file, the table's path and the judge. */
 static int begin_first(struct predict *p, struct err *err)
 {
-    struct trainer *t = p->t;
-
-    if (t->rank != 0)
+    if (p->rank != 0)
         return 0;
-    if (can_judge(p) && !t->valid_set->has_no_labels)
-        p->judge = judge_new(t, p->n_outputs);
+    if (can_judge(p) && !p->of->set->has_no_labels)
+        p->judge = judge_new(p->of, p->n_outputs);
     if (!p->writes)
         return 0;
-    if (table_can(t, p->n_outputs))
-        p->table = table_path(rows_file_path(t->predictions));
+    if (table_can(p->of, p->n_outputs))
+        p->table = table_path(rows_file_path(p->file));
     else
         log_info("--predict: there is no table beside %s: a sample has %lld outputs, and a table "
                  "is of one class a sample, or of at most %d numbers",
-                 rows_file_path(t->predictions), (long long)p->n_outputs, TABLE_MOST_COLUMNS);
-    return rows_file_begin(t->predictions, t->valid_set->n_samples, &t->outputs, err);
+                 rows_file_path(p->file), (long long)p->n_outputs, TABLE_MOST_COLUMNS);
+    return rows_file_begin(p->file, p->of->set->n_samples, &p->of->row, err);
 }
 
-int predict_begin(struct trainer *t, int writes, struct predict **out, struct err *err)
+int predict_begin(const struct outputs *o, int writes, struct rows_file *file, struct predict **out,
+                  struct err *err)
 {
     struct predict *p = xcalloc(1, sizeof *p);
-    const struct span all = {0, t->valid_set->n_samples};
-    const int64_t unit = programs_validation_unit(t->step.programs);
-    const int64_t largest = span_part_of_pieces(all, unit, t->n_ranks, 0).n;
+    const struct span all = {0, o->set->n_samples};
+    const int n_ranks = coll_size(o->step->coll);
+    const int64_t unit = programs_validation_unit(o->step->programs);
+    const int64_t largest = span_part_of_pieces(all, unit, n_ranks, 0).n;
     int rc;
 
-    p->t = t;
-    p->bad.last = xcalloc((size_t)t->n_ranks, sizeof *p->bad.last);
+    p->of = o;
+    p->rank = coll_rank(o->step->coll);
+    p->n_ranks = n_ranks;
+    p->file = file;
+    p->bad.last = xcalloc((size_t)n_ranks, sizeof *p->bad.last);
     p->writes = writes;
     *out = NULL;
     p->unit = unit;
-    p->batch = programs_validation_batch(t->step.programs);
-    p->dtype = programs_precision(t->job, 0).compute;
+    p->batch = programs_validation_batch(o->step->programs);
+    p->dtype = programs_precision(o->job, 0).compute;
     p->n_rounds = ceil_div_i64(largest, p->batch); /* rank 0's part is the largest */
     p->batch = min_i64(p->batch, largest);
-    p->n_outputs = shape_elements(&t->outputs);
+    p->n_outputs = shape_elements(&o->row);
     predict_divide(p);
     if (!writes && !can_judge(p)) {
         predict_free(p);
@@ -176,18 +180,12 @@ int predict_begin(struct trainer *t, int writes, struct predict **out, struct er
 /* One collective: gather n elements of every rank, from element `at` of its batch on. */
 static int predict_gather(struct predict *p, int64_t at, int64_t n, struct err *err)
 {
-    struct trainer *t = p->t;
-    const int64_t own = predict_part_of(p, t->rank).n * p->n_outputs;
-    const int64_t id =
-        ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_VALIDATE, RING_OF_ALLGATHER);
-    int rc;
+    const int64_t own = predict_part_of(p, p->rank).n * p->n_outputs;
 
     for (int64_t i = 0; i < n; i++)
         p->mine[i] = at + i < own ? real_get(p->logits, p->dtype, at + i) : 0;
-    ring_run(t->ring, id, clock_mono_ns());
-    rc = coll_allgather(t->step.coll, p->mine, sizeof(float) * (size_t)n, p->all, err);
-    ring_end(t->ring, id, clock_mono_ns(), rc < 0);
-    return rc;
+    return step_allgather(p->of->step, PHASE_VALIDATE, p->mine, sizeof *p->mine * (size_t)n, p->all,
+                          err);
 }
 
 static int judge_part(struct predict *p, int64_t at, const float *x, int64_t n, struct err *err)
@@ -212,7 +210,7 @@ void predict_note_bad(struct predict_bad *bad, int rank, int64_t n_outputs, int6
 /* Warn of them, and say whether numbers of the first sample are to blame. */
 static int tell_nonfinite(struct predict *p, struct err *err)
 {
-    const struct dataset *ds = p->t->valid_set;
+    const struct dataset *ds = p->of->set;
     void *field[SAMPLE_MAX_FIELDS] = {NULL};
     char *text = NULL, *where, *all;
     int rc = dataset_alloc(ds, 1, field, "a sample read again", err);
@@ -229,7 +227,7 @@ static int tell_nonfinite(struct predict *p, struct err *err)
         xasprintf("%s: the outputs of %lld of %lld samples are not finite; the first: %s%s",
                   predict_option_of(p->writes), (long long)p->bad.n, (long long)ds->n_samples,
                   where, text ? "; want finite numbers in the data" : ", whose numbers are finite");
-    trainer_warn(p->t, all);
+    p->of->warn(p->of->arg, all);
     free(all);
     free(where);
     free(text);
@@ -239,7 +237,7 @@ static int tell_nonfinite(struct predict *p, struct err *err)
 /* Write and judge the elements [at, at + n) of each rank's round. */
 static int predict_take_rows(struct predict *p, int64_t at, int64_t n, struct err *err)
 {
-    for (int k = 0; k < p->t->n_ranks; k++) {
+    for (int k = 0; k < p->n_ranks; k++) {
         const struct span part = predict_part_of(p, k);
         const int64_t mine = min_i64(part.n * p->n_outputs - at, n);
         const int64_t to = part.first * p->n_outputs + at;
@@ -251,7 +249,7 @@ static int predict_take_rows(struct predict *p, int64_t at, int64_t n, struct er
         if (!p->writes)
             continue;
         predict_note_bad(&p->bad, k, p->n_outputs, to, p->all + k * n, mine);
-        if (rows_file_put(p->t->predictions, to, p->all + k * n, mine, err) < 0)
+        if (rows_file_put(p->file, to, p->all + k * n, mine, err) < 0)
             return err->code;
     }
     return 0;
@@ -268,7 +266,7 @@ static int predict_run_round(struct predict *p, struct err *err)
         const int64_t n = min_i64(p->piece, most - at);
 
         rc = predict_gather(p, at, n, err);
-        if (rc == 0 && p->t->rank == 0)
+        if (rc == 0 && p->rank == 0)
             rc = predict_take_rows(p, at, n, err);
     }
     p->round++;
@@ -277,13 +275,9 @@ static int predict_run_round(struct predict *p, struct err *err)
 
 int predict_batch(struct predict *p, struct program *program, struct err *err)
 {
-    struct trainer *t = p->t;
-    const int64_t n = predict_part_of(p, t->rank).n * p->n_outputs;
-    int rc = step_wait(&t->step, err);
+    const int64_t n = predict_part_of(p, p->rank).n;
+    const int rc = outputs_read(p->of, program, n, p->n_outputs, p->logits, err);
 
-    if (rc == 0)
-        rc = backend_copy_out(t->backend, p->logits, program_logits(program),
-                              dtype_size(p->dtype) * (size_t)n, err);
     return rc == 0 ? predict_run_round(p, err) : rc;
 }
 
@@ -293,7 +287,7 @@ int predict_idle(struct predict *p, struct err *err) { return predict_run_round(
 static int undo_scale(struct predict *p, struct err *err)
 {
     enum { BLOCK = 1 << 16 };
-    const struct dataset *ds = p->t->valid_set;
+    const struct dataset *ds = p->of->set;
     const int64_t all = ds->targets.n ? ds->n_samples * p->n_outputs : 0;
     float *block;
     int rc = try_alloc((void **)&block, sizeof *block * BLOCK, "predictions", err);
@@ -301,10 +295,10 @@ static int undo_scale(struct predict *p, struct err *err)
     for (int64_t at = 0; at < all && rc == 0; at += BLOCK) {
         const int64_t n = min_i64(all - at, BLOCK);
 
-        rc = rows_file_get(p->t->predictions, at, block, n, err);
+        rc = rows_file_get(p->file, at, block, n, err);
         targets_undo(ds, at, block, rc == 0 ? n : 0);
         if (rc == 0)
-            rc = rows_file_put(p->t->predictions, at, block, n, err);
+            rc = rows_file_put(p->file, at, block, n, err);
     }
     free(block);
     return rc;
@@ -316,16 +310,16 @@ int predict_end(struct predict *p, struct err *err)
 
     while (p->round < p->n_rounds && rc == 0)
         rc = predict_run_round(p, err);
-    if (rc < 0 || p->t->rank != 0 || !p->writes)
+    if (rc < 0 || p->rank != 0 || !p->writes)
         return rc;
     if (p->table)
-        rc = table_write(p->t, p->table, p->t->predictions, p->n_outputs, err);
+        rc = table_write(p->of, p->table, p->file, p->n_outputs, err);
     if (rc == 0)
         rc = undo_scale(p, err);
     if (rc == 0 && p->bad.n > 0)
         rc = tell_nonfinite(p, err);
     if (rc == 0)
-        rc = rows_file_end(p->t->predictions, err);
+        rc = rows_file_end(p->file, err);
     return rc < 0 ? err_wrap(err, "--predict") : 0;
 }
 

@@ -1,14 +1,13 @@
 /* judge - counts predictions by class, and sums errors of numbers in double precision.
  *
  * The total sum of squares of a target is made by Welford's rule, which does not cancel. */
-#include "train/judge.h"
+#include "judge/judge.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "base/util.h"
 #include "model/losses.h"
 
@@ -18,7 +17,7 @@ enum { BLOCK = 256, FEW = 8 }; /* samples that are read at once; FEW: with pictu
  * keeps few collectives, so a sum takes few. */
 enum { SUM_BYTES = 16 << 20 };
 
-enum judged { JUDGED_CLASSES, JUDGED_LABELS, JUDGED_NUMBERS };
+enum judged_kind { JUDGED_CLASSES, JUDGED_LABELS, JUDGED_NUMBERS };
 
 /* Of one class or label. */
 struct tally {
@@ -33,8 +32,8 @@ struct sums {
 };
 
 struct judge {
-    const struct trainer *t;
-    enum judged kind;
+    const struct outputs *of;
+    enum judged_kind kind;
     int target;               /* the field */
     int64_t n_outputs;        /* of a sample */
     int64_t n_classes;        /* or labels, or numbers */
@@ -47,65 +46,60 @@ struct judge {
 
 /* ---- life ---- */
 
-static const struct sample_field *judge_target_of(const struct trainer *t)
+static int predicts_next_token(const struct outputs *o)
 {
-    return &t->spec->field[sample_target(t->spec)];
-}
+    const struct sample_field *x = &o->spec->field[0];
 
-static int predicts_next_token(const struct trainer *t)
-{
-    const struct sample_field *x = &t->spec->field[0];
-
-    return sample_has_places(t->spec) && x->dtype == DTYPE_I32 &&
-           x->n_classes == judge_target_of(t)->n_classes;
+    return sample_has_places(o->spec) && x->dtype == DTYPE_I32 &&
+           x->n_classes == outputs_target(o)->n_classes;
 }
 
 /* 1: the outputs are logits of the target's classes, or numbers as the target's.  Those of a
  * network that computes its loss need not be. */
-static int judge_fits(const struct trainer *t, int64_t n_outputs)
+static int judge_fits(const struct outputs *o, int64_t n_outputs)
 {
-    const struct sample_field *f = judge_target_of(t);
-    const int64_t n = sample_n_predictions(t->spec);
+    const struct sample_field *f = outputs_target(o);
+    const int64_t n = sample_n_predictions(o->spec);
 
-    if (t->job->model.loss == LOSS_CONTRASTIVE)
+    if (o->job->model.loss == LOSS_CONTRASTIVE)
         return 0;
     if (f->role != SAMPLE_CLASS) /* else nothing tells labels from numbers, nor how many */
-        return !loss_is_free(t->job->model.loss);
+        return !loss_is_free(o->job->model.loss);
     return n_outputs % n == 0 && n_outputs / n >= f->n_classes;
 }
 
-int judge_can(const struct trainer *t, int64_t n_outputs)
+int judge_can(const struct outputs *o, int64_t n_outputs)
 {
-    return judge_fits(t, n_outputs) && judge_target_of(t)->n_classes <= JUDGE_MOST_CLASSES &&
-           !predicts_next_token(t);
+    return judge_fits(o, n_outputs) && outputs_target(o)->n_classes <= JUDGE_MOST_CLASSES &&
+           !predicts_next_token(o);
 }
 
-int judge_has_matrix(const struct trainer *t)
+int judge_has_matrix(const struct outputs *o)
 {
-    const struct sample_field *f = judge_target_of(t);
+    const struct sample_field *f = outputs_target(o);
 
-    return !loss_is_free(t->job->model.loss) && f->role == SAMPLE_CLASS &&
-           f->n_classes <= JUDGE_MOST_SHOWN && !predicts_next_token(t);
+    return !loss_is_free(o->job->model.loss) && f->role == SAMPLE_CLASS &&
+           f->n_classes <= JUDGE_MOST_SHOWN && !predicts_next_token(o);
 }
 
-int judge_can_count(const struct trainer *t, int64_t n_outputs)
+int judge_can_count(const struct outputs *o, int64_t n_outputs)
 {
-    return judge_has_matrix(t) && judge_can(t, n_outputs) &&
-           n_outputs / sample_n_predictions(t->spec) <= JUDGE_MOST_MATRIX;
+    return judge_has_matrix(o) && judge_can(o, n_outputs) &&
+           n_outputs / sample_n_predictions(o->spec) <= JUDGE_MOST_MATRIX;
 }
 
-struct judge *judge_new(const struct trainer *t, int64_t n_outputs)
+struct judge *judge_new(const struct outputs *o, int64_t n_outputs)
 {
-    const struct sample_field *f = judge_target_of(t);
+    const struct sample_field *f = outputs_target(o);
     struct judge *j = xcalloc(1, sizeof *j);
 
-    j->t = t;
-    j->kind = f->role == SAMPLE_CLASS    ? JUDGED_CLASSES
-              : trainer_is_regression(t) ? JUDGED_NUMBERS
-                                         : JUDGED_LABELS;
-    j->target = sample_target(t->spec);
+    j->of = o;
+    j->kind = f->role == SAMPLE_CLASS  ? JUDGED_CLASSES
+              : outputs_are_numbers(o) ? JUDGED_NUMBERS
+                                       : JUDGED_LABELS;
+    j->target = sample_target(o->spec);
     j->n_outputs = n_outputs;
-    j->n_predictions = j->kind == JUDGED_CLASSES ? sample_n_predictions(t->spec) : 1;
+    j->n_predictions = j->kind == JUDGED_CLASSES ? sample_n_predictions(o->spec) : 1;
     j->n_classes = n_outputs / j->n_predictions;
     ASSERT(j->n_classes * j->n_predictions == n_outputs);
     if (j->kind == JUDGED_NUMBERS)
@@ -185,11 +179,11 @@ static void take_numbers(struct judge *j, const float *x, const float *target, i
 
 static int judge_alloc(struct judge *j, struct err *err)
 {
-    const struct sample_field *f = j->t->spec->field;
+    const struct sample_field *f = j->of->spec->field;
     const char *what = "the targets of predictions";
     int rc = try_alloc(&j->targets, BLOCK * sample_field_bytes(&f[j->target]), what, err);
 
-    if (rc == 0 && j->t->valid_set->leaves_out)
+    if (rc == 0 && j->of->set->leaves_out)
         rc = try_alloc(&j->pictures, FEW * sample_field_bytes(&f[0]), what, err);
     return rc;
 }
@@ -198,7 +192,7 @@ static int judge_alloc(struct judge *j, struct err *err)
  * tells that it is one, so the pictures are read, too. */
 static int read_targets(struct judge *j, int64_t first, int64_t n, struct err *err)
 {
-    const struct dataset *ds = j->t->valid_set;
+    const struct dataset *ds = j->of->set;
     void *to[SAMPLE_MAX_FIELDS] = {NULL};
     int64_t index[BLOCK];
     int rc = 0;
@@ -215,7 +209,7 @@ static int read_targets(struct judge *j, int64_t first, int64_t n, struct err *e
 
 int judge_rows(struct judge *j, int64_t first, int64_t n, const float *x, struct err *err)
 {
-    const int64_t block = j->t->valid_set->leaves_out ? FEW : BLOCK;
+    const int64_t block = j->of->set->leaves_out ? FEW : BLOCK;
 
     for (int64_t at = 0; at < n; at += block) {
         const int64_t len = min_i64(n - at, block);
@@ -257,19 +251,13 @@ static void judge_tally(struct judge *j)
 /* Replace n counts by their sums over all ranks.  all: memory of those of each rank. */
 static int judge_sum_part(struct judge *j, int64_t *part, int64_t n, int64_t *all, struct err *err)
 {
-    const struct trainer *t = j->t;
+    struct stepper *step = j->of->step;
     const size_t n_bytes = (size_t)n * sizeof *part;
-    const int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, (int64_t)n_bytes,
-                                 PHASE_VALIDATE, RING_OF_ALLGATHER);
-    int rc;
 
-    ring_run(t->ring, id, clock_mono_ns());
-    rc = coll_allgather(t->step.coll, part, n_bytes, all, err);
-    ring_end(t->ring, id, clock_mono_ns(), rc < 0);
-    if (rc < 0)
+    if (step_allgather(step, PHASE_VALIDATE, part, n_bytes, all, err) < 0)
         return err_wrap(err, "adding up the confusions");
     memset(part, 0, n_bytes);
-    for (int64_t k = 0; k < t->n_ranks; k++)
+    for (int64_t k = 0; k < coll_size(step->coll); k++)
         for (int64_t i = 0; i < n; i++)
             part[i] += all[k * n + i];
     return 0;
@@ -277,7 +265,7 @@ static int judge_sum_part(struct judge *j, int64_t *part, int64_t n, int64_t *al
 
 int judge_sum(struct judge *j, struct err *err)
 {
-    const int64_t n = j->n_classes * j->n_classes, n_ranks = j->t->n_ranks;
+    const int64_t n = j->n_classes * j->n_classes, n_ranks = coll_size(j->of->step->coll);
     const int64_t most = max_i64(SUM_BYTES / n_ranks / (int64_t)sizeof *j->matrix, j->n_classes);
     const int64_t piece = min_i64(n, most);
     int64_t *all;
@@ -300,7 +288,7 @@ static json_t *judge_ratio(double of, double by)
 
 static json_t *judge_name_of(const struct judge *j, int64_t k)
 {
-    const char *name = trainer_class_name(j->t, k);
+    const char *name = outputs_class_name(j->of, k);
     json_t *text = name ? json_string(name) : NULL; /* NULL, too, of bytes that are no UTF-8 */
 
     return text ? text : json_integer(k);
@@ -379,7 +367,7 @@ static json_t *judge_number(double v) { return isfinite(v) ? json_real(v) : json
  * because targets about a large mean (times, coordinates) are too coarse in float32. */
 static double unit_of(const struct judge *j, int64_t k)
 {
-    const struct dataset_scale *s = &j->t->valid_set->targets;
+    const struct dataset_scale *s = &j->of->set->targets;
 
     return s->n ? s->std[k % s->n] : 1;
 }
