@@ -127,7 +127,7 @@ int lower_have_ranks(struct lower *l, const struct lowered *a, int n_a, const st
 int lower_normalized(struct lower *l, const struct lowered *x, int64_t *n);
 
 /* Tables, each ended by a target of NULL; and all of them, ended by NULL. */
-extern const struct import_builder import_layers[], import_norms[], import_sizes[],
+extern const struct import_builder import_layers[], import_linear[], import_norms[], import_sizes[],
     import_decomposed[], import_math[], import_views[], import_random[], import_attention[],
     import_lines[], import_index[], import_recurrent[], import_images[], import_formulas[],
     import_einsum[];

@@ -23,14 +23,14 @@ static int onnx_is_default(const char *domain)
     return !domain || !*domain || !strcmp(domain, "ai.onnx");
 }
 
+const struct onnx_op *const onnx_tables[] = {
+    onnx_math,   onnx_layers,   onnx_norms, onnx_attention, onnx_choose, onnx_recurrent,
+    onnx_resize, onnx_products, onnx_views, onnx_sizes,     NULL};
+
 static const struct onnx_op *onnx_find(const Onnx__NodeProto *n)
 {
-    const struct onnx_op *const tables[] = {
-        onnx_math,      onnx_layers, onnx_norms,    onnx_attention, onnx_choose,
-        onnx_recurrent, onnx_resize, onnx_products, onnx_views,     onnx_sizes};
-
-    for (size_t t = 0; t < ARRAY_LEN(tables) && n->op_type && onnx_is_default(n->domain); t++)
-        for (const struct onnx_op *op = tables[t]; op->name; op++)
+    for (int t = 0; onnx_tables[t] && n->op_type && onnx_is_default(n->domain); t++)
+        for (const struct onnx_op *op = onnx_tables[t]; op->name; op++)
             if (!strcmp(op->name, n->op_type))
                 return op;
     return NULL;

@@ -66,6 +66,8 @@ struct onnx_op {
 /* The table, ended by a name of NULL, in parts. */
 extern const struct onnx_op onnx_math[], onnx_layers[], onnx_norms[], onnx_attention[],
     onnx_choose[], onnx_recurrent[], onnx_resize[], onnx_products[], onnx_views[], onnx_sizes[];
+/* All of them, ended by NULL. */
+extern const struct onnx_op *const onnx_tables[];
 
 /* "FILE: node conv1 (Conv): ..."  Sets o->rc. */
 void onnx_fail(struct onnx *o, int code, const char *fmt, ...)

@@ -53,13 +53,10 @@ static void names_print(struct names *l)
 
 static void show_onnx(void)
 {
-    const struct onnx_op *const tables[] = {
-        onnx_math,      onnx_layers, onnx_norms,    onnx_attention, onnx_choose,
-        onnx_recurrent, onnx_resize, onnx_products, onnx_views,     onnx_sizes};
     struct names l = {0};
 
-    for (size_t t = 0; t < ARRAY_LEN(tables); t++)
-        for (const struct onnx_op *op = tables[t]; op->name; op++)
+    for (int t = 0; onnx_tables[t]; t++)
+        for (const struct onnx_op *op = onnx_tables[t]; op->name; op++)
             names_add(&l, op->name);
     names_print(&l);
 }
