@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-#include "ranks.h"
 #include "judge/predict.h"
+#include "ranks.h"
 #include "train/trainer_impl.h"
 
 #define DATA "data: {format: digits, samples: 640, validation_samples: 50}\n"
