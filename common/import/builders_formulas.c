@@ -21,24 +21,6 @@ static struct lowered formulas_times(struct lower *l, struct lowered x, double b
 
 enum { FORMULAS_VAR = 1, FORMULAS_STD, FORMULAS_VAR_MEAN, FORMULAS_STD_MEAN };
 
-/* The dimensions of the argument `dim` as bits; all of them if it is absent. */
-static unsigned formulas_dims(struct lower *l, int n)
-{
-    int64_t dim[SHAPE_MAX_DIMS];
-    const int count = lower_ints(l, "dim", 1, dim, SHAPE_MAX_DIMS);
-    unsigned bits = 0;
-
-    for (int i = 0; i < count; i++) {
-        const int64_t d = dim[i] < 0 ? dim[i] + n : dim[i];
-
-        if (d < 0 || d >= n)
-            lower_fail(l, ERR_CONFIG, "dim is %lld of %d", (long long)dim[i], n);
-        else
-            bits |= 1u << d;
-    }
-    return count ? bits : (1u << n) - 1;
-}
-
 /* x reduced to `value`, with extents of 1 at dims, or without these. */
 static struct lowered formulas_reduced(struct lower *l, struct lowered x, unsigned dims, int keep,
                                        int value)
@@ -72,7 +54,7 @@ static double formulas_divisor(struct lower *l, const struct lowered *x, unsigne
 static void builders_variance(struct lower *l, int kind)
 {
     struct lowered x = lower_spread(l, lower_in(l, "self", 0));
-    const unsigned dims = formulas_dims(l, x.n), axes = lower_axes(&x, dims);
+    const unsigned dims = lower_dims(l, 1, x.n), axes = lower_axes(&x, dims);
     const int keep = (int)lower_int(l, "keepdim", 3, 0);
     const double divisor = formulas_divisor(l, &x, dims);
     int mean, y;

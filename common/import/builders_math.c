@@ -281,24 +281,6 @@ static void builders_masked_fill(struct lower *l, int kind)
 
 /* ---- reductions ---- */
 
-/* The dimensions of the argument `dim` as bits; all of them if it is absent. */
-static unsigned math_dims(struct lower *l, int place, int n)
-{
-    int64_t dim[SHAPE_MAX_DIMS];
-    const int count = lower_ints(l, "dim", place, dim, SHAPE_MAX_DIMS);
-    unsigned bits = 0;
-
-    for (int i = 0; i < count; i++) {
-        const int64_t d = dim[i] < 0 ? dim[i] + n : dim[i];
-
-        if (d < 0 || d >= n)
-            lower_fail(l, ERR_CONFIG, "dim is %lld of %d", (long long)dim[i], n);
-        else
-            bits |= 1u << d;
-    }
-    return count ? bits : (1u << n) - 1;
-}
-
 static struct lowered builders_reduced(struct lower *l, struct lowered x, unsigned dims, int keep,
                                        int value)
 {
@@ -341,7 +323,7 @@ static struct lowered reduce_of(struct lower *l, enum reduction kind, struct low
 static void builders_reduce(struct lower *l, int kind)
 {
     const struct lowered x = lower_in(l, "self", 0);
-    const unsigned dims = math_dims(l, 1, x.n);
+    const unsigned dims = lower_dims(l, 1, x.n);
 
     if (!lower_failed(l))
         lower_set(l, 0,
@@ -362,7 +344,7 @@ static void builders_norm(struct lower *l, int kind)
 {
     struct lowered x = lower_spread(l, lower_in(l, "self", 0));
     const double p = lower_real(l, kind ? "p" : "ord", 1, 2);
-    const unsigned dims = math_dims(l, 2, x.n);
+    const unsigned dims = lower_dims(l, 2, x.n);
     const int keep = (int)lower_int(l, "keepdim", 3, 0);
 
     x.is_mixed |= reduce_is_mixed(l, &x, dims);
@@ -414,7 +396,7 @@ static void builders_prod(struct lower *l, int kind)
 static void builders_log_sum_exp(struct lower *l, int kind)
 {
     struct lowered x = lower_spread(l, lower_in(l, "self", 0));
-    const unsigned dims = math_dims(l, 1, x.n);
+    const unsigned dims = lower_dims(l, 1, x.n);
     const int keep = (int)lower_int(l, "keepdim", 2, 0);
 
     (void)kind;

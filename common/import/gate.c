@@ -133,6 +133,23 @@ int lower_have_ranks(struct lower *l, const struct lowered *a, int n_a, const st
     return !lower_failed(l);
 }
 
+unsigned lower_dims(struct lower *l, int place, int n)
+{
+    int64_t dim[SHAPE_MAX_DIMS];
+    const int count = lower_ints(l, "dim", place, dim, SHAPE_MAX_DIMS);
+    unsigned bits = 0;
+
+    for (int i = 0; i < count; i++) {
+        const int64_t d = dim[i] < 0 ? dim[i] + n : dim[i];
+
+        if (d < 0 || d >= n)
+            lower_fail(l, ERR_CONFIG, "dim is %lld of %d", (long long)dim[i], n);
+        else
+            bits |= 1u << d;
+    }
+    return count ? bits : (1u << n) - 1;
+}
+
 int lower_normalized(struct lower *l, const struct lowered *x, int64_t *n)
 {
     int64_t shape[SHAPE_MAX_DIMS];

@@ -122,6 +122,8 @@ void lower_net(struct lower *l);
 /* Fails unless a product's operands have n_a and n_b dimensions, 0: one or more; 1: they do. */
 int lower_have_ranks(struct lower *l, const struct lowered *a, int n_a, const struct lowered *b,
                      int n_b);
+/* The dimensions of the argument `dim` as bits; all n of them if it is absent. */
+unsigned lower_dims(struct lower *l, int place, int n);
 /* How many of x's last dimensions a norm takes, and the number of their elements: those that the
  * argument normalized_shape names. */
 int lower_normalized(struct lower *l, const struct lowered *x, int64_t *n);
