@@ -4,7 +4,6 @@
 
 #include <math.h>
 
-#include "judge/predict.h"
 #include "ranks.h"
 #include "train/trainer_impl.h"
 
@@ -471,26 +470,6 @@ static void test_validation_is_bounded(void **state)
     }
 }
 
-/* Samples are counted once, where each comes in pieces, and several ranks' by turns. */
-static void test_samples_with_bad_outputs(void **state)
-{
-    static const float x[] = {NAN, 0, INFINITY, NAN, 0, -INFINITY, 1, 2, 3}; /* [3 samples, 3] */
-    int64_t last[2] = {0};
-    struct predict_bad bad = {.last = last};
-
-    (void)state;
-    for (int at = 0; at < 3; at++) { /* sample 5 of rank 1, and sample 1 of rank 0 */
-        predict_note_bad(&bad, 1, 3, 15 + at, x + 3 + at, 1);
-        predict_note_bad(&bad, 0, 3, 3 + at, x + at, 1);
-    }
-    assert_int_equal(bad.n, 2);
-    assert_int_equal(bad.first, 1);
-    predict_note_bad(&bad, 0, 3, 6, x, 3);
-    predict_note_bad(&bad, 1, 3, 18, x + 6, 3);
-    assert_int_equal(bad.n, 3);
-    assert_int_equal(bad.first, 1);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -499,7 +478,6 @@ int main(void)
         cmocka_unit_test(test_stop_at_the_end),
         cmocka_unit_test(test_nonfinite_stops),
         cmocka_unit_test(test_nonfinite_skips),
-        cmocka_unit_test(test_samples_with_bad_outputs),
         cmocka_unit_test(test_batch_norm_of_one_value),
         cmocka_unit_test(test_updates_that_are_not_finite),
         cmocka_unit_test(test_rows_have_their_steps_rate),
