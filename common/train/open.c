@@ -120,17 +120,6 @@ static int check_decided(const struct trainer *t, struct err *err)
                    by, validation ? "data.validation" : "data.validation_samples");
 }
 
-/* Beside the names of the classes. */
-static void open_outputs(struct trainer *t)
-{
-    t->outputs.job = t->job;
-    t->outputs.spec = t->spec;
-    t->outputs.set = t->valid_set;
-    t->outputs.step = &t->step;
-    t->outputs.warn = trainer_warn;
-    t->outputs.arg = t;
-}
-
 static int open_data(struct trainer *t, struct err *err)
 {
     const struct job_train *train = &t->job->train;
@@ -147,7 +136,7 @@ static int open_data(struct trainer *t, struct err *err)
     if (rc < 0)
         return rc;
     t->spec = &t->train_set->spec;
-    open_outputs(t);
+    trainer_open_outputs(t);
     t->sampler = (struct sampler){.n_samples = t->train_set->n_samples,
                                   .global_batch = train->global_batch,
                                   .seed = (uint64_t)train->seed,
@@ -208,17 +197,6 @@ static int find_top5(struct trainer *t, const struct graph *g, struct err *err)
     return rc == 0 && plateau ? check_top5("schedule.metric", *plateau, err) : rc;
 }
 
-/* g: of a batch of 1. */
-static void note_outputs(struct trainer *t, const struct graph *g)
-{
-    const struct shape *s = &g->value[g->logits].shape;
-    const int from = s->dim[0] == 1; /* a dimension of the batch, or one that the sample's rows
-                                        share with it */
-
-    t->outputs.row = (struct shape){.n = s->n - from};
-    memcpy(t->outputs.row.dim, s->dim + from, sizeof *s->dim * (size_t)t->outputs.row.n);
-}
-
 /* The layout does not depend on the batch size, so a batch of 1 serves. */
 static int make_layout(struct trainer *t, struct err *err)
 {
@@ -228,7 +206,7 @@ static int make_layout(struct trainer *t, struct err *err)
     if (rc == 0)
         rc = model_build(&t->job->model, t->spec, 1, 1, 0, &g, err);
     if (rc == 0) {
-        note_outputs(t, g);
+        trainer_note_outputs(t, g);
         rc = find_top5(t, g, err);
     }
     if (rc == 0)

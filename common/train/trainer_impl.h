@@ -87,6 +87,10 @@ int trainer_has_accuracy(const struct trainer *t);
 
 /* Check that the data's classes are the job's (data.class_names), and note their names. */
 int trainer_check_classes(struct trainer *t, struct err *err);
+/* Once the data are open: give the outputs what judges read, except the names. */
+void trainer_open_outputs(struct trainer *t);
+/* Note the shape of a sample's outputs.  g: the network with a batch of 1. */
+void trainer_note_outputs(struct trainer *t, const struct graph *g);
 /* Give the state what its checkpoints tell beside tensors: the classes' names, and the config.json
  * of transformers. */
 void trainer_describe(struct trainer *t);
