@@ -342,6 +342,8 @@ void record_event(struct record *r, const struct session_event *ev)
 {
     if (may_be_the_end(ev->kind))
         meter_clear();
+    if (ev->kind != EVENT_ROW)
+        record_hand_rows(r);
     traces_event(r->traces, ev);
     if (r->board)
         board_event(r->board, ev);
@@ -350,8 +352,7 @@ void record_event(struct record *r, const struct session_event *ev)
         show_progress(r, ev);
         return;
     case EVENT_ROW:
-        if (r->metrics)
-            metrics_add(r->metrics, &ev->row);
+        record_hold_row(r, &ev->row);
         break;
     case EVENT_REFUSED:
         audit_refused(r->audit, ev->text);
@@ -455,6 +456,7 @@ void record_close(struct record *r, int status)
     traces_free(r->traces);
     audit_free(r->audit);
     run_dir_fini(&r->dir);
+    free(r->row);
     free(r->checkpoint);
     free(r->no_energy);
 }

@@ -28,6 +28,8 @@ struct record {
     struct exec *exec;       /* NULL: report.exec is not set */
     struct drawing *drawing;
     struct traces *traces;
+    struct metrics_row *row; /* [n_rows] that wait for another event (driver/record_rows.c) */
+    int n_rows, row_room;
     struct table table;
     int is_live;                   /* 1: standard error is a terminal, which shows a live line */
     int has_trained;               /* 1: the ranks have formed */
@@ -52,6 +54,11 @@ struct record {
 int record_open(struct record *r, const struct options *o, const struct job *job,
                 const struct legacy *legacy, struct writer *disk, struct err *err);
 void record_event(struct record *r, const struct session_event *ev);
+
+/* Rows of short steps come together.  They wait for the next event of another kind, or the end, so
+ * that the disk's thread wakes once for all of them. */
+void record_hold_row(struct record *r, const struct metrics_row *row);
+void record_hand_rows(struct record *r);
 
 /* Write the last collectives of all ranks to a file of its own, under incidents/. */
 void record_incident(struct record *r, const struct incident *i);

@@ -171,6 +171,7 @@ void record_end(struct record *r, int status)
     int is_deposed, is_gone, has_hung;
 
     meter_stop();
+    record_hand_rows(r);
     (void)events_check_owner(r->events);
     audit_flush(r->audit);
     drawing_end(r->drawing);

@@ -1,9 +1,9 @@
 /* metrics - each call is a task of the writer.
  *
  * Happy path: metrics_go_on opens the file, reads its last row's step and cuts what lies beyond;
- * metrics_add appends a row.
- * Failure modes.  The writer's queue is full: the task is dropped and counted as a lost row.  The
- * disk takes only a part of a row: the part is taken back.  The file was made by an older version
+ * metrics_add appends rows.
+ * Failure modes.  The writer's queue is full: the task is dropped, and the log says so.  The disk
+ * takes only a part of the rows: the part is taken back.  The file was made by an older version
  * or by hand and has other columns: it is left alone, and no row is written. */
 #include "report/metrics.h"
 
@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/buf.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "ckpt/owner.h"
@@ -36,12 +37,13 @@ struct metrics {
     int64_t last_step; /* of the last row; 0: there is none */
 };
 
-/* A task: to go on from row.step, or to add the row. */
+/* A task: to go on from `step`, or to add the rows. */
 struct metrics_task {
     struct task task;
     struct metrics *owner;
-    int is_row;
-    struct metrics_row row;
+    int64_t step;
+    int n; /* 0: go on */
+    struct metrics_row row[];
 };
 
 struct metrics *metrics_new(const char *run_dir, struct writer *writer)
@@ -176,51 +178,71 @@ static void metrics_put(char text[ROW_BYTES], double v, char after)
         snprintf(text + len, ROW_BYTES - len, "%.9g%c", v, after);
 }
 
-static void metrics_add_line(struct metrics *m, const struct metrics_row *row)
+static void metrics_put_row(struct buf *out, const struct metrics_row *row)
 {
     char text[ROW_BYTES];
 
-    if (m->fd < 0 || row->step <= m->last_step || owner_is_other(m->run_dir))
-        return;
-    if (lseek(m->fd, 0, SEEK_END) == 0 && add_header(m) < 0)
-        return;
     snprintf(text, sizeof text, "%lld,%lld,", (long long)row->step, (long long)row->epoch);
     metrics_put(text, row->loss, ',');
     metrics_put(text, row->learning_rate, ',');
     metrics_put(text, row->grad_norm, ',');
     metrics_put(text, row->samples_per_second, '\n');
-    if (metrics_append(m, text, strlen(text)) == 0)
-        m->last_step = row->step;
+    buf_append(out, text, strlen(text));
+}
+
+/* Those that the file does not have. */
+static void metrics_add_lines(struct metrics *m, const struct metrics_row *row, int n)
+{
+    int64_t last = m->last_step;
+    struct buf text = {0};
+
+    if (m->fd < 0 || owner_is_other(m->run_dir))
+        return;
+    for (int i = 0; i < n; i++) {
+        if (row[i].step > last)
+            metrics_put_row(&text, &row[i]);
+        last = max_i64(last, row[i].step);
+    }
+    if (text.len && (lseek(m->fd, 0, SEEK_END) > 0 || add_header(m) == 0) &&
+        metrics_append(m, (const char *)text.data, text.len) == 0)
+        m->last_step = last;
+    buf_fini(&text);
 }
 
 static void run_task(struct task *t)
 {
     struct metrics_task *j = container_of(t, struct metrics_task, task);
 
-    if (j->is_row)
-        metrics_add_line(j->owner, &j->row);
+    if (j->n > 0)
+        metrics_add_lines(j->owner, j->row, j->n);
     else
-        metrics_go_on_file(j->owner, j->row.step);
+        metrics_go_on_file(j->owner, j->step);
     free(j);
 }
 
 /* ---- the adding thread ---- */
 
-static void metrics_queue(struct metrics *m, int is_row, const struct metrics_row *row)
+static void metrics_queue(struct metrics *m, int64_t step, const struct metrics_row *row, int n)
 {
-    struct metrics_task *j = xmalloc(sizeof *j);
+    const size_t n_bytes = sizeof(struct metrics_task) + (size_t)n * sizeof *row;
+    struct metrics_task *j = xmalloc(n_bytes);
 
-    *j = (struct metrics_task){
-        .task = {.n_bytes = sizeof *j, .run = run_task}, .owner = m, .is_row = is_row, .row = *row};
+    j->task = (struct task){.n_bytes = n_bytes, .run = run_task};
+    j->owner = m;
+    j->step = step;
+    j->n = n;
+    if (n > 0)
+        memcpy(j->row, row, (size_t)n * sizeof *row);
     if (writer_put(m->writer, &j->task) != WRITER_FULL)
         return;
     tell_failure(m, "the disk hangs and the queue is full");
     free(j);
 }
 
-void metrics_go_on(struct metrics *m, int64_t step)
-{
-    metrics_queue(m, 0, &(struct metrics_row){.step = step});
-}
+void metrics_go_on(struct metrics *m, int64_t step) { metrics_queue(m, step, NULL, 0); }
 
-void metrics_add(struct metrics *m, const struct metrics_row *row) { metrics_queue(m, 1, row); }
+void metrics_add(struct metrics *m, const struct metrics_row *row, int n)
+{
+    if (n > 0)
+        metrics_queue(m, 0, row, n);
+}

@@ -1,7 +1,7 @@
 /* board - each call is a task of the writer, with its record made.
  *
  * Happy path: board_event(EVENT_FORM) opens the file and makes its head; a row or an epoch is a
- * record that is appended.
+ * record, and the rows of one call are appended together.
  * Failure modes.  The disk is full: the record is taken back and left out; the head of the file is
  * tried again before the next record.  The writer's queue is full: the record is left out.  The run
  * goes back to an older step: a new start is written, and later steps count anew. */
@@ -55,8 +55,16 @@ struct board_task {
     struct board_scalar scalar[BOARD_SCALARS];
     int n;
     double time;
-    char *figures; /* of a validation, or NULL */
+    char *figures;           /* of a validation, or NULL */
+    struct metrics_row *row; /* [n_rows], of BOARD_ROW */
+    int n_rows;
 };
+
+static void board_task_fini(struct board_task *t)
+{
+    free(t->figures);
+    free(t->row);
+}
 
 struct board *board_new(const char *run_dir, const char *run, const struct job *job,
                         struct writer *writer)
@@ -190,12 +198,49 @@ static void board_matrix(const struct board *b, const struct board_task *t, stru
     matrix_fini(&m);
 }
 
+static void board_add(struct board_task *t, const char *tag, double value)
+{
+    t->scalar[t->n++] = (struct board_scalar){tag, value};
+}
+
+/* A loss that is no number is shown as such.  Of other figures NAN says that they are not known. */
+static void board_add_known(struct board_task *t, const char *tag, double value)
+{
+    if (!isnan(value))
+        board_add(t, tag, value);
+}
+
+static void board_put_row(struct buf *out, double time, const struct metrics_row *row)
+{
+    struct board_task t = {0};
+
+    board_add(&t, "loss/train", row->loss);
+    board_add_known(&t, "learning_rate", row->learning_rate);
+    board_add_known(&t, "grad_norm", row->grad_norm);
+    board_add_known(&t, "samples_per_second", row->samples_per_second);
+    board_put_scalars(out, time, row->step, t.scalar, t.n);
+}
+
+/* Those that the file does not have. */
+static void board_put_rows(const struct board *b, const struct board_task *t, struct buf *out)
+{
+    int64_t last = b->last[BOARD_ROW];
+
+    for (int i = 0; i < t->n_rows; i++) {
+        if (t->row[i].step > last)
+            board_put_row(out, t->time, &t->row[i]);
+        last = max_i64(last, t->row[i].step);
+    }
+}
+
 static void board_write(struct board *b, const struct board_task *t)
 {
     struct buf record = {0};
 
     if (t->kind == BOARD_END)
         board_put_end(&record, t->time, b->last_step);
+    else if (t->kind == BOARD_ROW)
+        board_put_rows(b, t, &record);
     else if (t->kind < BOARD_SERIES)
         board_put_scalars(&record, t->time, t->step, t->scalar, t->n);
     board_matrix(b, t, &record);
@@ -219,7 +264,7 @@ static void board_run(struct task *task)
         if (b->fd >= 0 && (t->kind >= BOARD_SERIES || t->step > b->last[t->kind]))
             board_write(b, t);
     }
-    free(t->figures);
+    board_task_fini(t);
     free(t);
 }
 
@@ -230,37 +275,27 @@ static void board_put(struct board *b, const struct board_task *what)
     struct board_task *t = xmalloc(sizeof *t);
 
     *t = *what;
-    t->task = (struct task){.n_bytes = sizeof *t + (t->figures ? strlen(t->figures) : 0),
+    t->task = (struct task){.n_bytes = sizeof *t + (t->figures ? strlen(t->figures) : 0) +
+                                       (size_t)t->n_rows * sizeof *t->row,
                             .run = board_run};
     t->owner = b;
     t->time = clock_wall_s();
     if (writer_put(b->writer, &t->task) != WRITER_FULL)
         return;
     board_tell(b, "the disk hangs and the queue is full");
-    free(t->figures);
+    board_task_fini(t);
     free(t);
 }
 
-static void board_add(struct board_task *t, const char *tag, double value)
+void board_rows(struct board *b, const struct metrics_row *row, int n)
 {
-    t->scalar[t->n++] = (struct board_scalar){tag, value};
-}
+    struct board_task t = {.kind = BOARD_ROW, .n_rows = n};
 
-/* A loss that is no number is shown as such.  Of other figures NAN says that they are not known. */
-static void board_add_known(struct board_task *t, const char *tag, double value)
-{
-    if (!isnan(value))
-        board_add(t, tag, value);
-}
-
-static void board_row(struct board *b, const struct metrics_row *row)
-{
-    struct board_task t = {.kind = BOARD_ROW, .step = row->step};
-
-    board_add(&t, "loss/train", row->loss);
-    board_add_known(&t, "learning_rate", row->learning_rate);
-    board_add_known(&t, "grad_norm", row->grad_norm);
-    board_add_known(&t, "samples_per_second", row->samples_per_second);
+    if (n == 0)
+        return;
+    t.step = row[n - 1].step;
+    t.row = xmalloc((size_t)n * sizeof *row);
+    memcpy(t.row, row, (size_t)n * sizeof *row);
     board_put(b, &t);
 }
 
@@ -299,8 +334,6 @@ void board_event(struct board *b, const struct session_event *ev)
 {
     if (ev->kind == EVENT_FORM)
         board_put(b, &(struct board_task){.kind = BOARD_START, .step = max_i64(ev->step, 0)});
-    else if (ev->kind == EVENT_ROW)
-        board_row(b, &ev->row);
     else if (ev->kind == EVENT_EPOCH)
         board_epoch(b, &ev->epoch);
 }

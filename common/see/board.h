@@ -12,8 +12,8 @@
  * the HPARAMS tab, where a run is one line however often it was resumed.  Without rows
  * (report.every_steps: 0) loss/train and samples_per_second are those of the epochs.
  *
- * Life:    board_new -> board_event ... -> board_end -> board_free, when the writer has done
- *          all.
+ * Life:    board_new -> board_event, board_rows ... -> board_end -> board_free, when the writer has
+ *          done all.
  * Threads: one at a time; all reading and writing of files is the writer's.
  * Errors:  what cannot be written is left out, and the log says so once.  Nothing is written while
  *          another driver owns the run directory (ckpt/owner.h). */
@@ -32,8 +32,11 @@ struct board *board_new(const char *run_dir, const char *run, const struct job *
                         struct writer *writer);
 void board_free(struct board *b); /* NULL is fine */
 
-/* EVENT_FORM opens the file; EVENT_ROW and EVENT_EPOCH have the numbers; others have none. */
+/* EVENT_FORM opens the file; EVENT_EPOCH has numbers; others have none. */
 void board_event(struct board *b, const struct session_event *ev);
+
+/* Rows of metrics.csv; a later call may repeat the last one. */
+void board_rows(struct board *b, const struct metrics_row *row, int n);
 
 /* The run has finished.  One that failed or was stopped may go on, and does not say so here. */
 void board_end(struct board *b);

@@ -105,7 +105,7 @@ static void read_metrics(int64_t step)
 
     metrics_go_on(m, step);
     check_metrics(step);
-    metrics_add(m, &(struct metrics_row){.step = step + 1, .epoch = 1});
+    metrics_add(m, &(struct metrics_row){.step = step + 1, .epoch = 1}, 1);
     check_metrics(step + 1);
     metrics_go_on(m, step);
     check_metrics(step);

@@ -22,14 +22,21 @@ static struct metrics *begin(int64_t step)
     return m;
 }
 
+static struct metrics_row row_of(int64_t step)
+{
+    return (struct metrics_row){.step = step,
+                                .epoch = 1,
+                                .loss = step == 40 ? HUGE_VAL : (double)step / 4,
+                                .learning_rate = 0.1,
+                                .grad_norm = step == 30 ? NAN : 2,
+                                .samples_per_second = 1e6};
+}
+
 static void add(struct metrics *m, int64_t step)
 {
-    metrics_add(m, &(struct metrics_row){.step = step,
-                                         .epoch = 1,
-                                         .loss = step == 40 ? HUGE_VAL : (double)step / 4,
-                                         .learning_rate = 0.1,
-                                         .grad_norm = step == 30 ? NAN : 2,
-                                         .samples_per_second = 1e6});
+    const struct metrics_row row = row_of(step);
+
+    metrics_add(m, &row, 1);
 }
 
 static void assert_file(const char *want)
@@ -55,6 +62,41 @@ static void test_rows(void **state)
     add(m, 40);
     assert_file(HEADER
                 "10,1,2.5,0.1,2,1000000\n30,1,7.5,0.1,nan,1000000\n40,1,inf,0.1,2,1000000\n");
+    metrics_free(m);
+}
+
+/* Rows that come together are written together, but for those that are there, or come twice. */
+static void test_rows_together(void **state)
+{
+    const struct metrics_row rows[] = {row_of(10), row_of(20), row_of(20), row_of(30)};
+    struct metrics *m = begin(0);
+
+    (void)state;
+    add(m, 10);
+    metrics_add(m, rows, 0);
+    metrics_add(m, rows, ARRAY_LEN(rows));
+    assert_file(HEADER "10,1,2.5,0.1,2,1000000\n20,1,5,0.1,2,1000000\n30,1,7.5,0.1,nan,1000000\n");
+    metrics_free(m);
+}
+
+/* Of rows that come together, and of which the disk takes a part, none is left, and later ones
+ * find room. */
+static void test_full_disk_for_some(void **state)
+{
+    const struct metrics_row rows[] = {row_of(10), row_of(20)};
+    const rlim_t room = sizeof HEADER - 1 + 30; /* one row */
+    struct rlimit limit;
+    struct metrics *m = begin(0);
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){room, limit.rlim_max}), 0);
+    metrics_add(m, rows, ARRAY_LEN(rows));
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    assert_file(HEADER);
+    add(m, 30);
+    assert_file(HEADER "30,1,7.5,0.1,nan,1000000\n");
     metrics_free(m);
 }
 
@@ -167,6 +209,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_rows, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_rows_together, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_full_disk_for_some, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_full_disk, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_going_on, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_long_file, folder_setup, folder_teardown),

@@ -121,14 +121,20 @@ static void form(struct board *b, int64_t step)
     board_event(b, &(struct session_event){.kind = EVENT_FORM, .step = step});
 }
 
+static struct metrics_row row_of(int64_t step, double loss)
+{
+    return (struct metrics_row){.step = step,
+                                .loss = loss,
+                                .learning_rate = 0.5,
+                                .grad_norm = NAN,
+                                .samples_per_second = NAN};
+}
+
 static void row(struct board *b, int64_t step, double loss)
 {
-    board_event(b, &(struct session_event){.kind = EVENT_ROW,
-                                           .row = {.step = step,
-                                                   .loss = loss,
-                                                   .learning_rate = 0.5,
-                                                   .grad_norm = NAN,
-                                                   .samples_per_second = NAN}});
+    const struct metrics_row row = row_of(step, loss);
+
+    board_rows(b, &row, 1);
 }
 
 static void epoch(struct board *b, int64_t step, double loss)
@@ -163,6 +169,25 @@ static void test_run(void **state)
                "0") "loss/train@10=2 learning_rate@10=0.5 loss/train@20=nan learning_rate@20=0.5 "
                     "loss/validation@25=0.25 accuracy/validation@25=0.75 "
                     "_hparams_/session_end_info@25 ");
+}
+
+/* Of rows that come together each step is there once. */
+static void test_rows_together(void **state)
+{
+    const struct metrics_row rows[] = {row_of(10, 7), row_of(20, 1), row_of(20, 2), row_of(30, 3)};
+    struct board *b = board_new(".", "r", job, NULL);
+
+    (void)state;
+    form(b, 0);
+    row(b, 10, 0.5);
+    board_rows(b, rows, 0);
+    board_rows(b, rows, ARRAY_LEN(rows));
+    board_rows(b, rows, ARRAY_LEN(rows));
+    board_free(b);
+    assert_board(
+        0, "brain.Event:2 " HEAD(
+               "0") "loss/train@10=0.5 learning_rate@10=0.5 loss/train@20=1 learning_rate@20=0.5 "
+                    "loss/train@30=3 learning_rate@30=0.5 ");
 }
 
 /* A later process has a file whose name comes later, in the same second, too; it begins behind the
@@ -276,6 +301,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_crc),
         cmocka_unit_test_setup_teardown(test_run, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_rows_together, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_resume, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_matrix, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_back, folder_setup, folder_teardown),
