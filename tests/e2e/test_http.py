@@ -75,6 +75,7 @@ class Http(dp.Case):
         self.assertEqual(self.get_absolute(url, url + "health"), 200)
         self.assertEqual(self.get_absolute(url, "http://a.example/health"), 403)
         self.listen(url)
+        self.come_again(url)
         driver.signal(signal.SIGTERM)
         self.assert_exit(driver, STOPPED)
 
@@ -124,12 +125,25 @@ class Http(dp.Case):
         driver, begin = ids[0].split("-")
         self.assertEqual(ids, [f"{driver}-{int(begin) + i}" for i in range(len(ids))])
 
-    def read_stream(self, url, n, headers=()):
-        """The ids of the events, at least n, until each kind was seen."""
+    def come_again(self, url):
+        """A reader who comes again gets what follows its id.  One whose id is not this driver's
+        gets what a reader without an id gets."""
+        ids = self.read_stream(url, 3)
+        driver = ids[0].split("-")[0]
+        known = [(ids[0], ids[1]), (ids[1], ids[2])]
+        foreign = ["x" + ids[1][1:], "x" + ids[1], driver + "_2", driver + "0-2", driver,
+                   driver + "-", driver + "-x", driver + "-0", driver + "--2", "-2", ""]
+        for last, first in known + [(last, ids[0]) for last in foreign]:
+            with self.subTest(last=last):
+                self.assertEqual(
+                    self.read_stream(url, 1, [("Last-Event-ID", last)], {"event"})[0], first)
+
+    def read_stream(self, url, n, headers=(), wanted=frozenset(("status", "row", "event"))):
+        """The ids of the events, at least n, until each wanted kind was seen."""
         seen, ids, lines = set(), [], {}
         request = urllib.request.Request(url + "api/events", headers=dict(headers))
         with urllib.request.urlopen(request, timeout=60) as stream:
-            while seen != {"status", "row", "event"} or len(ids) < n:
+            while not wanted <= seen or len(ids) < n:
                 line = stream.readline().decode()
                 self.assertTrue(line)
                 if line != "\n":
