@@ -278,12 +278,37 @@ static void timeline_text(struct buf *out, const char *text)
     free(quoted);
 }
 
-/* Microseconds. */
-static const char *us_text(int64_t ns, char out[US_TEXT])
+/* ns / 10^n_places in decimals; the text stands at the end of `out`.  A timeline has hundreds of
+ * thousands of numbers, for which printf takes several times as long. */
+static const char *decimal_text(int64_t ns, int n_places, char out[US_TEXT])
 {
-    snprintf(out, US_TEXT, "%s%lld.%03lld", ns < 0 ? "-" : "", (long long)llabs(ns / 1000),
-             (long long)llabs(ns % 1000));
-    return out;
+    uint64_t rest = ns < 0 ? -(uint64_t)ns : (uint64_t)ns;
+    char *at = out + US_TEXT - 1;
+
+    *at = '\0';
+    for (int i = 0; i <= n_places || rest > 0; i++) {
+        if (i == n_places && i > 0)
+            *--at = '.';
+        *--at = (char)('0' + rest % 10);
+        rest /= 10;
+    }
+    if (ns < 0)
+        *--at = '-';
+    return at;
+}
+
+/* Microseconds. */
+static const char *us_text(int64_t ns, char out[US_TEXT]) { return decimal_text(ns, 3, out); }
+
+static void put_text(struct buf *out, const char *text) { buf_append(out, text, strlen(text)); }
+
+/* The text, and then the number. */
+static void put_whole(struct buf *out, const char *text, int64_t n)
+{
+    char digits[US_TEXT];
+
+    put_text(out, text);
+    put_text(out, decimal_text(n, 0, digits));
 }
 
 static void put_us(struct buf *out, const char *key, int64_t ns)
@@ -293,7 +318,7 @@ static void put_us(struct buf *out, const char *key, int64_t ns)
     buf_printf(out, "\"%s\":%s", key, us_text(ns, text));
 }
 
-static void begin_event(struct timeline_out *o) { buf_printf(o->out, "%s\n{", o->n++ ? "," : ""); }
+static void begin_event(struct timeline_out *o) { put_text(o->out, o->n++ ? ",\n{" : "\n{"); }
 
 static void put_name_event(struct timeline_out *o, int rank, int track, const char *what,
                            const char *name)
@@ -339,18 +364,24 @@ static void put_last(struct timeline_out *o, const struct trace_span *s)
 static void put_span(struct timeline_out *o, int rank, const struct timeline_rank *r,
                      const struct trace_span *s)
 {
-    char at[US_TEXT], took[US_TEXT];
+    char text[US_TEXT];
 
     begin_event(o);
-    buf_printf(o->out,
-               "\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%s,\"dur\":%s,\"name\":%s,\"cat\":%s,"
-               "\"args\":{\"step\":%lld",
-               rank, s->track, us_text(s->begin_ns - r->offset_ns - o->zero_ns, at),
-               us_text(s->took_ns, took), o->name[s->name], o->name[s->kind], (long long)s->step);
+    put_whole(o->out, "\"ph\":\"X\",\"pid\":", rank);
+    put_whole(o->out, ",\"tid\":", s->track);
+    put_text(o->out, ",\"ts\":");
+    put_text(o->out, us_text(s->begin_ns - r->offset_ns - o->zero_ns, text));
+    put_text(o->out, ",\"dur\":");
+    put_text(o->out, us_text(s->took_ns, text));
+    put_text(o->out, ",\"name\":");
+    put_text(o->out, o->name[s->name]);
+    put_text(o->out, ",\"cat\":");
+    put_text(o->out, o->name[s->kind]);
+    put_whole(o->out, ",\"args\":{\"step\":", s->step);
     if (s->bucket >= 0)
-        buf_printf(o->out, ",\"bucket\":%d", s->bucket);
+        put_whole(o->out, ",\"bucket\":", s->bucket);
     if (s->n_bytes > 0)
-        buf_printf(o->out, ",\"bytes\":%lld", (long long)s->n_bytes);
+        put_whole(o->out, ",\"bytes\":", s->n_bytes);
     if (s->collective > 0)
         put_last(o, s);
     buf_append(o->out, "}}", 2);

@@ -116,6 +116,41 @@ static void assert_time(const json_t *o, const char *key, double us)
     assert_true(fabs(number_of(o, key) - us) < 1e-3);
 }
 
+/* Each digit of a number is there, the zeros behind the point, too. */
+static void check_digits(void)
+{
+    static const struct {
+        int64_t ns;
+        double us;
+    } cases[] = {{0, 0},
+                 {7, 0.007},
+                 {45, 0.045},
+                 {999, 0.999},
+                 {1000, 1},
+                 {1001, 1.001},
+                 {60050, 60.05},
+                 {1234567890, 1234567.89},
+                 {100000, 100},
+                 {10000000, 1e4},
+                 {2000000007, 2000000.007}};
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct timeline *t = timeline_new(0);
+        struct session_spans s = piece_of(0, 100 * second);
+        json_t *o;
+
+        s.piece.span[0].took_ns = cases[i].ns;
+        s.piece.span[0].n_bytes = cases[i].ns;
+        timeline_take(t, 0, s);
+        o = json_of(t, 1);
+        assert_true(number_of(event_of(o, "X", 0, 0), "dur") == cases[i].us);
+        if (cases[i].ns > 0)
+            assert_true(number_of(args_of(event_of(o, "X", 0, 0)), "bytes") == (double)cases[i].ns);
+        json_decref(o);
+        timeline_free(t);
+    }
+}
+
 /* Rank 1's clock is 11.56 s ahead, and it comes 2 ms after rank 0. */
 static void test_one_clock(void **state)
 {
@@ -125,6 +160,7 @@ static void test_one_clock(void **state)
     json_t *o;
 
     (void)state;
+    check_digits();
     s.is_clock_ours = 1;
     timeline_take(t, 0, s);
     s = piece_of(11560000000, 100 * second + 7000000);
