@@ -55,8 +55,8 @@ int record_open(struct record *r, const struct options *o, const struct job *job
                 const struct legacy *legacy, struct writer *disk, struct err *err);
 void record_event(struct record *r, const struct session_event *ev);
 
-/* Rows of short steps come together.  They wait for the next event of another kind, or the end, so
- * that the disk's thread wakes once for all of them. */
+/* Rows of short steps come together.  They wait for the next event of another kind, or until
+ * record_hand_rows is called, so that the disk's thread wakes once for all of them. */
 void record_hold_row(struct record *r, const struct metrics_row *row);
 void record_hand_rows(struct record *r);
 

@@ -36,7 +36,8 @@ struct server {
     struct local local;
     struct hosts hosts; /* with --hosts; its lines are the options' */
     uv_signal_t child_ended;
-    uv_timer_t owner; /* looks whether another driver has taken the run directory over */
+    uv_timer_t owner; /* looks whether another driver has taken the run directory over, and hands on
+                         rows */
     uv_timer_t doom;  /* until local followers whose ranks were lost are killed */
     int is_formed;    /* 1: the ranks have formed, so the session deals with lost followers */
     int is_ending;    /* 1: the session has said how it ends */

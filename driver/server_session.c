@@ -323,13 +323,14 @@ static int64_t longest_deadline_ns(const struct job *j)
     return 1000000 * longest;
 }
 
-/* Stop if another driver owns the run directory now.  The writer's thread reads the file RUN/owner,
- * and has logged the other driver's name. */
+/* Hand on rows, and stop if another driver owns the run directory now.  The writer's thread reads
+ * the file RUN/owner, and has logged the other driver's name. */
 static void on_owner(uv_timer_t *t)
 {
     struct server *s = t->data;
     int64_t now;
 
+    record_hand_rows(&s->record); /* no event comes where the ranks stand still */
     if (!s->record.events || !events_check_owner(s->record.events))
         return;
     uv_timer_stop(t);
