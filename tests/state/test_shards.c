@@ -3,201 +3,11 @@
  * ranks are lost, and claims are made that cannot be. */
 #include "../test.h"
 
-#include <pthread.h>
 #include <string.h>
 
-#include "../coll/local.h"
 #include "base/util.h"
-#include "state/shards.h"
+#include "members.h"
 #include "strategy/cut.h"
-
-enum { MOST_RANKS = 4, TRAINED = 80, TOTAL = 96 };
-
-static struct bucket buckets[] = {{.offset = 0, .length = 50, .dtype = DTYPE_F32},
-                                  {.offset = 50, .length = 46, .dtype = DTYPE_F32}};
-
-static const struct layout layout = {.n_trained = TRAINED,
-                                     .n_total = TOTAL,
-                                     .n_state_total = 3,
-                                     .bucket = buckets,
-                                     .n_buckets = 2,
-                                     .n_param_buckets = 2,
-                                     .grad_dtype = DTYPE_F32,
-                                     .copy_dtype = DTYPE_F32};
-
-static const struct slot_def moment = {.name = "moment",
-                                       .scope = SLOT_PER_TRAINED,
-                                       .dtype = DTYPE_F32,
-                                       .is_hashed = 1,
-                                       .is_broadcast = 1};
-
-static const struct slot_def *const more[] = {&moment};
-enum { MOMENT_SLOT = 2 }; /* behind the parameters and the statistics */
-
-/* A rank of several formations; in the present one it is rank `at`. */
-struct member {
-    struct backend *b;
-    struct state *state;
-    int at, rc, n_rolls;
-    struct coll_group *group;
-    int (*run)(struct member *m, struct coll *c, struct err *err);
-    struct err err;
-};
-
-static float number(int64_t step, int64_t i) { return (float)(1000 * step + i); }
-
-/* ---- what a rank holds ---- */
-
-/* Call `what` for each number of the shards that the rank holds of the divided slot. */
-static void for_shards(const struct state *s,
-                       void (*what)(float *x, const struct state *s, int64_t i))
-{
-    const struct shard_set *set = &s->shards->now;
-
-    for (int h = 0; h < set->n_held; h++)
-        for (int b = 0; b < layout.n_buckets; b++) {
-            const int owner = shard_owner(set, h);
-            const struct coll_span span = cut_span(&layout, b, set->size, owner);
-            float *x =
-                (float *)set->data[MOMENT_SLOT][h] + cut_before(&layout, b, set->size, owner);
-
-            for (int64_t i = 0; i < span.n; i++)
-                what(&x[i], s, layout.bucket[b].offset + span.at + i);
-        }
-}
-
-static void shards_write(float *x, const struct state *s, int64_t i) { *x = number(s->at.step, i); }
-
-static void assert_written(float *x, const struct state *s, int64_t i)
-{
-    assert_true(*x == number(s->at.step, i));
-}
-
-/* The rank has made the step: its shards and all parameters say so. */
-static void train(struct member *m, int64_t step)
-{
-    float *x = state_data(m->state, &slot_parameters);
-
-    m->state->at.step = step;
-    for_shards(m->state, shards_write);
-    for (int64_t i = 0; i < TOTAL; i++)
-        x[i] = number(step, i);
-}
-
-static void assert_holds(const struct member *m, int64_t step, int size)
-{
-    const float *x = state_data(m->state, &slot_parameters);
-
-    assert_int_equal(m->state->at.step, step);
-    assert_int_equal(m->state->shards->now.size, size);
-    assert_int_equal(m->state->shards->now.rank, m->at);
-    assert_int_equal(m->state->shards->next.size, 0);
-    for_shards(m->state, assert_written);
-    for (int64_t i = 0; i < TOTAL; i++)
-        assert_true(x[i] == number(step, i));
-}
-
-static int roll(void *arg, const double *check, struct err *err)
-{
-    struct member *m = arg;
-    const int64_t step = m->state->at.step;
-
-    (void)err;
-    ASSERT(check[0] == 17 && check[1] == 4); /* on a thread of the rank */
-    train(m, step + 1);
-    m->state->at.step = step;
-    m->n_rolls++;
-    return 0;
-}
-
-static void begin_member(struct member *m, int n_holders, int is_whole)
-{
-    const struct state_division d = {.n_divided = 1, .n_holders = n_holders, .whole = is_whole};
-
-    *m = (struct member){.rc = 0};
-    assert_int_equal(backend_open_cpu(1, &m->b, &m->err), 0);
-    assert_int_equal(state_new_divided(m->b, &layout, more, 1, &d, &m->state, &m->err), 0);
-    m->state->shards->roll = roll;
-    m->state->shards->roll_arg = m;
-}
-
-static void end_member(struct member *m)
-{
-    state_free(m->state);
-    backend_close(m->b);
-}
-
-/* ---- formations ---- */
-
-static void *shards_thread(void *arg)
-{
-    struct member *m = arg;
-    struct coll *c;
-
-    ASSERT(coll_new_local(m->group, m->at, &c, &m->err) == 0);
-    m->rc = m->run(m, c, &m->err);
-    coll_free(c);
-    return NULL;
-}
-
-static int form(struct member *m, struct coll *c, struct err *err)
-{
-    return state_broadcast(m->state, c, 0, err);
-}
-
-/* All n members do this at once, as ranks 0 to n - 1. */
-static void run_members(struct member *const *m, int n,
-                        int (*what)(struct member *m, struct coll *c, struct err *err),
-                        const struct coll_fault *fault)
-{
-    struct coll_group *g = coll_group_new(n);
-    pthread_t thread[MOST_RANKS];
-
-    if (fault)
-        coll_local_inject(g, n - 1, *fault);
-    for (int k = 0; k < n; k++) {
-        m[k]->at = k;
-        m[k]->group = g;
-        m[k]->run = what;
-        assert_int_equal(pthread_create(&thread[k], NULL, shards_thread, m[k]), 0);
-    }
-    for (int k = 0; k < n; k++)
-        pthread_join(thread[k], NULL);
-    coll_group_free(g);
-}
-
-static void form_members(struct member *const *m, int n, int64_t step)
-{
-    run_members(m, n, form, NULL);
-    for (int k = 0; k < n; k++) {
-        if (m[k]->rc != 0)
-            fail_msg("rank %d: %d: %s", k, m[k]->rc, m[k]->err.msg);
-        assert_holds(m[k], step, n);
-    }
-}
-
-/* n ranks that have made `step` together.  Rank 0 had the whole state before. */
-static void begin_members(struct member *m, struct member **all, int n, int n_holders, int64_t step)
-{
-    for (int k = 0; k < n; k++) {
-        begin_member(&m[k], n_holders, k == 0);
-        all[k] = &m[k];
-    }
-    assert_int_equal(shards_bytes(m[0].state), TRAINED * sizeof(float));
-    assert_int_equal(n > 1 ? shards_bytes(m[1].state) : 0, 0);
-    train(&m[0], 0);
-    form_members(all, n, 0);
-    for (int k = 0; k < n; k++)
-        train(&m[k], step);
-}
-
-static void end_members(struct member *m, int n)
-{
-    for (int k = 0; k < n; k++)
-        end_member(&m[k]);
-}
-
-/* ---- the tests ---- */
 
 static void a_lost_rank(void **state)
 {
@@ -224,7 +34,7 @@ static void a_rank_and_its_buddy_lost(void **state)
 
     (void)state;
     begin_members(m, all, MOST_RANKS, 2, 5);
-    run_members(left, 2, form, NULL);
+    run_members(left, 2, form_member, NULL);
     for (int k = 0; k < 2; k++) {
         assert_int_equal(left[k]->rc, SHARDS_LOST);
         assert_non_null(strstr(left[k]->err.msg, "the part of rank 1 was held by the ranks 1 and 2 "
@@ -243,8 +53,8 @@ static void an_older_step(void **state)
     (void)state;
     begin_members(m, all, 2, 1, 5);
     begin_member(&m[2], 1, 1);
-    train(&m[2], 3);
-    run_members(left, 2, form, NULL);
+    train_member(&m[2], 3);
+    run_members(left, 2, form_member, NULL);
     for (int k = 0; k < 2; k++) {
         assert_int_equal(left[k]->rc, SHARDS_LOST);
         assert_int_equal(left[k]->state->shards->older_step, 3);
@@ -263,7 +73,7 @@ static void a_rank_behind(void **state)
             struct member m[2], *all[2], *behind = &m[!ahead];
 
             begin_members(m, all, 2, 2, 5);
-            train(&m[ahead], 6);
+            train_member(&m[ahead], 6);
             m[ahead].state->shards->check[0] = 17;
             m[ahead].state->shards->check[1] = 4;
             behind->state->shards->prepared_step = is_prepared ? 5 : -1;
@@ -291,16 +101,16 @@ static void breaks_off(void **state)
                 begin_member(&m[k], 2, k == 0);
                 all[k] = &m[k];
             }
-            train(&m[0], 4);
-            run_members(all, 2, form, &fault);
+            train_member(&m[0], 4);
+            run_members(all, 2, form_member, &fault);
             ok = m[1].rc == 0;
             assert_true(ok ? m[0].rc == 0 : m[0].rc < 0 && m[1].rc < 0);
             n_failed += !ok;
             if (!ok && alone) {
-                run_members(&all[1], 1, form, NULL);
+                run_members(&all[1], 1, form_member, NULL);
                 assert_int_equal(m[1].rc == 0, m[1].state->at.step == 4);
                 if (m[1].rc == 0)
-                    assert_holds(&m[1], 4, 1);
+                    assert_member_holds(&m[1], 4, 1);
                 n_alone += m[1].rc == 0;
             } else if (!ok) {
                 form_members(all, 2, 4);
@@ -326,7 +136,7 @@ static int claim_wrongly(struct member *m, struct coll *c, struct err *err)
     double check[2] = {17, 4};
 
     if (m->at == 0)
-        return form(m, c, err);
+        return form_member(m, c, err);
     if (coll_allgather(c, foreign, sizeof foreign, all, err) < 0 || !foreign_at.step)
         return err->code;
     return coll_broadcast(c, &foreign_at, sizeof foreign_at, 1, err) < 0 ||
@@ -425,7 +235,8 @@ static void collected(void **state)
     assert_int_equal(m[0].state->shards->next.lineage, m[0].state->shards->now.lineage);
     assert_int_equal(m[0].state->shards->next.size, 1);
     assert_int_equal(shards_bytes(m[0].state) - TRAINED * sizeof(float),
-                     sizeof(float) * (size_t)(cut_shard(&layout, 3, 0) + cut_shard(&layout, 3, 2)));
+                     sizeof(float) * (size_t)(cut_shard(&members_layout, 3, 0) +
+                                              cut_shard(&members_layout, 3, 2)));
     form_members(all, 1, 5);
     end_members(m, 3);
 }
@@ -448,7 +259,7 @@ static void a_copy_that_differs(void **state)
         for (int k = 0; k < n; k++)
             assert_int_equal(m[k].rc, 0);
         copy = m[0].state->shards->now.data[MOMENT_SLOT][SHARD_COPY];
-        copy[cut_shard(&layout, n, n - 1) - 1] += 1;
+        copy[cut_shard(&members_layout, n, n - 1) - 1] += 1;
         run_members(all, n, prove, NULL);
         for (int k = 0; k < n; k++)
             assert_int_equal(m[k].rc, k == 0 ? ERR_NUMERIC : 0);
