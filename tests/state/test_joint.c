@@ -23,12 +23,14 @@ static struct {
     char dir[32];
     int is_apart[MOST_RANKS];
     size_t window_bytes;
-    int fails_at; /* the n-th fsync of a file fails; 0: none does */
-    int n_syncs;  /* of files */
-    int is_held;  /* fsync waits */
-    int gives_up; /* once it has begun, all ranks do */
+    int fails_at;                 /* the n-th fsync of a file fails; 0: none does */
+    int fails_at_write, n_writes; /* likewise, of parts */
+    int n_syncs;                  /* of files */
+    int is_held;                  /* fsync waits */
+    int gives_up;                 /* once it has begun, all ranks do */
     int n_reports, n_warnings;
     char *path, *error; /* of rank 0's report */
+    int is_gone;        /* as in it */
     double exposed_s;
 } course;
 
@@ -54,6 +56,22 @@ int __wrap_fsync(int fd)
     return is_full ? -1 : __real_fsync(fd);
 }
 
+/* The linker knows pwrite by this name where off_t has 64 bits. */
+ssize_t __real_pwrite64(int fd, const void *from, size_t n, off_t at);
+ssize_t __wrap_pwrite64(int fd, const void *from, size_t n, off_t at);
+
+ssize_t __wrap_pwrite64(int fd, const void *from, size_t n, off_t at)
+{
+    int is_full;
+
+    pthread_mutex_lock(&lock);
+    is_full = ++course.n_writes == course.fails_at_write;
+    pthread_mutex_unlock(&lock);
+    if (is_full)
+        errno = ENOSPC;
+    return is_full ? -1 : __real_pwrite64(fd, from, n, at);
+}
+
 static void let_go(void)
 {
     pthread_mutex_lock(&lock);
@@ -71,6 +89,7 @@ static void joint_report(void *arg, struct report *r)
         course.n_reports++;
         course.path = r->checkpoint.path ? strdup(r->checkpoint.path) : NULL;
         course.error = r->checkpoint.error ? strdup(r->checkpoint.error) : NULL;
+        course.is_gone = r->checkpoint.is_gone;
         course.exposed_s = r->checkpoint.exposed_seconds;
     }
     report_free(r);
@@ -249,15 +268,69 @@ static void disks_that_fail(void **state)
         write_checkpoint(3);
         is_over = course.n_syncs < n;
         assert_int_equal(course.n_reports, 1);
-        if (course.error)
+        if (course.error) {
+            assert_non_null(strstr(course.error, "No space left"));
+            assert_int_equal(course.is_gone, 0);
             assert_nothing_written();
-        else
+        } else {
             assert_written(3);
+        }
         n_failed += course.error != NULL;
         assert_int_equal(course.n_warnings, 0);
         end_course();
     }
     assert_int_equal(n_failed, 2 + 2 + 1); /* of ranks 0 and 1, and state.json */
+}
+
+/* The n-th write fails, for each n: on a rank that sees the disk, or of a window that one does not
+ * see passes to rank 0. */
+static void writes_that_fail(void **state)
+{
+    (void)state;
+    for (int n = 1, is_over = 0; !is_over; n++) {
+        begin_course();
+        course.fails_at_write = n;
+        course.is_apart[2] = 1;
+        course.window_bytes = 64;
+        write_checkpoint(3);
+        is_over = course.n_writes < n;
+        assert_int_equal(course.n_reports, 1);
+        if (is_over) {
+            assert_true(n > 10);
+            assert_written(3);
+        } else {
+            assert_non_null(strstr(course.error, "No space left"));
+            assert_nothing_written();
+        }
+        end_course();
+    }
+}
+
+static void a_folder_that_is_gone(void **state)
+{
+    (void)state;
+    begin_course();
+    assert_int_equal(rmdir(course.dir), 0);
+    write_checkpoint(2);
+    assert_int_equal(course.n_reports, 1);
+    assert_non_null(course.error);
+    assert_int_equal(course.is_gone, 1);
+    end_course();
+}
+
+static void warned_once(void **state)
+{
+    const struct saver_hooks hooks = {.report = joint_report, .canceled = is_never};
+    struct saver *saver;
+
+    (void)state;
+    begin_course();
+    saver = saver_new(course.dir, &hooks);
+    saver_warn_unlinked(saver, 1, "no links here");
+    saver_warn_unlinked(saver, 2, "no links here");
+    assert_int_equal(course.n_warnings, 1);
+    saver_free(saver);
+    end_course();
 }
 
 /* A folder in the place of the link: the checkpoint is written, and the user is warned. */
@@ -280,8 +353,14 @@ static void unlinked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(written),         cmocka_unit_test(no_files), cmocka_unit_test(given_up),
-        cmocka_unit_test(disks_that_fail), cmocka_unit_test(unlinked),
+        cmocka_unit_test(written),
+        cmocka_unit_test(no_files),
+        cmocka_unit_test(given_up),
+        cmocka_unit_test(disks_that_fail),
+        cmocka_unit_test(a_folder_that_is_gone),
+        cmocka_unit_test(warned_once),
+        cmocka_unit_test(unlinked),
+        cmocka_unit_test(writes_that_fail),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
