@@ -51,7 +51,7 @@ static void undone_steps_are_repeated(void **state)
         {1630, 5, 0, 0},  /* none was, as when ranks form anew in order */
         {1630, 6, 1, 40}, /* a step without a mark counted, the next did not: half of the time */
         {1550, 3, 2, 200}, {1630, 0, 6, 580}, /* back to the begin */
-        {1630, 9, 0, 0},                      /* all of it counted */
+        {1630, 9, 0, 0},   {1630, 9, -2, 0},  /* all of it counted */
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -63,6 +63,20 @@ static void undone_steps_are_repeated(void **state)
         want(&a, ACCOUNT_LOST, 1000);
         want(&a, ACCOUNT_PRODUCTIVE, rows[i].end - 1050 - rows[i].repeated);
     }
+}
+
+/* Ranks that form anew in order have lost nothing, and a later loss undoes only what came then. */
+static void a_loss_after_forming_in_order(void **state)
+{
+    struct account a = trained(5);
+    (void)state;
+    account_turn(&a, 1630, ACCOUNT_LOST);
+    account_back(&a, 5, 0);
+    account_turn(&a, 2000, ACCOUNT_PRODUCTIVE);
+    account_turn(&a, 2070, ACCOUNT_LOST);
+    account_back(&a, 5, 1);
+    want(&a, ACCOUNT_REPEATED, 70);
+    want(&a, ACCOUNT_PRODUCTIVE, 580);
 }
 
 /* Marks are thinned, so the time of a step is found between two of them. */
@@ -158,6 +172,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(time_goes_to_the_present_kind),
         cmocka_unit_test(undone_steps_are_repeated),
+        cmocka_unit_test(a_loss_after_forming_in_order),
         cmocka_unit_test(a_long_run_keeps_few_marks),
         cmocka_unit_test(waits_for_data),
         cmocka_unit_test(a_halt_for_a_checkpoint),
