@@ -63,6 +63,17 @@ class Page(dp.Case):
         driver.signal(signal.SIGTERM)
         self.assert_exit(driver, dp.STOPPED)
 
+    def test_done(self):
+        """The page that stays open tells of the last step, although no status did."""
+        driver = self.driver("--local", "--http", "0", *dp.freezing(1, 40), n=2,
+                             job={**dp.SMALL, **dp.PATIENT})
+        self.open(driver)
+        self.wait_text("done", "of 64")
+        self.wake(self.local_pid(1))
+        self.wait_text("stage", "done")
+        self.assert_exit(driver, dp.FINISHED)
+        self.assertEqual(self.text("done"), "step 64 of 64, epoch 2 of 2")
+
     def rows(self):
         return self.browser.run(
             "[...document.querySelectorAll('#ranks tr')].map(r => r.firstChild.textContent)")

@@ -48,6 +48,13 @@ function span(seconds) {
 // ---- the run as a whole ----
 
 let over = null; // how the run has ended, once an event has said so
+let newest = null; // the status that was shown last
+
+// The driver leaves after the event that ends the run, so no status tells of its last steps.
+function atEnd(s, e) {
+  const progress = s.total_steps ? Math.min(1, e.step / s.total_steps) : s.progress;
+  return {...s, step: e.step, progress, epoch: progress === 1 && s.n_epochs || s.epoch};
+}
 
 function showHead(s) {
   const stage = $("stage");
@@ -157,7 +164,10 @@ function showEvent(e) {
   line.append(at, element("b", e.event, grave.has(e.event) ? "bad" : ""), eventText(e));
   list.prepend(line);
   while (list.children.length > MOST_EVENTS) list.lastChild.remove();
-  if (e.event === "done") over = e.reason ? `done: ${e.reason}` : "done";
+  if (e.event === "done") {
+    over = e.reason ? `done: ${e.reason}` : "done";
+    if (newest) showHead(atEnd(newest, e));
+  }
   if (e.event === "error" && e.phase !== "checkpoint") over = "failed";
 }
 
@@ -182,6 +192,7 @@ async function showCurves() {
 }
 
 function showStatus(s) {
+  newest = s;
   showHead(s);
   showNumbers(s);
   showTime(s);
