@@ -181,8 +181,9 @@ class TensorBoard(Case):
         self.assert_board()
 
     @browser.needed
-    def test_hparams_tab(self):
-        """Its table has a row for each run, with what they were given and what came of it."""
+    def test_tabs(self):
+        """The table of HPARAMS has a row for each run, with what they were given and what came of
+        it.  IMAGES and TEXT show both runs, too."""
         wanted = []
         for run, rate in (("slow", 0.03125), ("fast", 0.25)):
             self.run_driver("--run-dir", self.path(run), job={**JOB, "optimizer.lr": rate})
@@ -200,6 +201,11 @@ class TensorBoard(Case):
                     texts = dp.wait_for("the row", lambda name=row[0]: self.row_of(
                         window.texts(), name), SERVER_PATIENCE)
                     self.assertLess({*row}, {*texts})
+            for tab, text in (("images", "confusion/validation"), ("text", "global_batch: 64")):
+                window.ask("/url", {"url": "about:blank"})
+                window.ask("/url", {"url": f"{url}#{tab}"})
+                dp.wait_for(f"{text} twice in #{tab}", lambda text=text: "\n".join(
+                    window.texts()).count(text) == 2, SERVER_PATIENCE)
 
     def row_of(self, texts, name):
         """The texts of a table's row from this trial's name on, up to the next one's."""
