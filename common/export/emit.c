@@ -37,6 +37,7 @@ static emit_function *const emit_functions[OP_COUNT] = {
     [OP_reduce] = emit_reduce,
     [OP_reshape] = emit_reshape,
     [OP_rms_norm] = emit_rms_norm,
+    [OP_rotary] = emit_rotary,
     [OP_slice] = emit_slice,
     [OP_slice_grad] = emit_slice_grad,
     [OP_softmax] = emit_softmax,

@@ -54,7 +54,7 @@ emit_function emit_activation, emit_add, emit_bias, emit_elementwise, emit_reduc
 emit_function emit_reshape, emit_permute, emit_slice, emit_slice_grad, emit_expand, emit_concat,
     emit_flatten, emit_unflatten;
 emit_function emit_conv2d, emit_conv2d_grad_x, emit_pool2d, emit_linear;
-emit_function emit_batch_norm, emit_layer_norm, emit_rms_norm, emit_group_norm;
+emit_function emit_batch_norm, emit_layer_norm, emit_rms_norm, emit_group_norm, emit_rotary;
 emit_function emit_attention, emit_embedding, emit_class_token, emit_recurrent;
 
 /* "node conv1 (conv2d): ..."  Sets e->rc. */

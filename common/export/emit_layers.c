@@ -147,6 +147,45 @@ void emit_rms_norm(struct emit *e, const struct node *n)
     emit_put(e, weight ? emit_2(e, "Mul", x, weight) : x, FORM_PLAIN);
 }
 
+/* x of every pair's other number, with the sign of its sine: of x [..,2,R/2], or [..,R/2,2]. */
+static const char *other_of_pairs(struct emit *e, const char *x, int axis)
+{
+    const char *half[2], *turned;
+
+    for (int64_t i = 0; i < 2; i++)
+        half[i] = emit_op(e, "Slice",
+                          (const char *const[]){x, emit_list(e, &i, 1),
+                                                emit_list(e, (int64_t[]){i + 1}, 1),
+                                                emit_list(e, (int64_t[]){axis}, 1)},
+                          4);
+    turned = emit_1(e, "Neg", half[1]);
+    emit_int(e, "axis", axis);
+    return emit_2(e, "Concat", turned, half[0]);
+}
+
+/* ONNX has it from opset 23 on, with tables of another form. */
+void emit_rotary(struct emit *e, const struct node *n)
+{
+    const struct shape *table = emit_shape(e, n->in[ROTARY_COS]);
+    const int64_t T = table->dim[0], half = table->dim[1] / 2, inner = n->attr.rotary.inner;
+    const int is_pairs = n->attr.rotary.pairs;
+    const int64_t row[2] = {is_pairs ? half : 2, is_pairs ? 2 : half};
+    const int64_t whole[] = {-1, T, inner, row[0], row[1]}, spread[] = {T, 1, row[0], row[1]};
+    const char *x = emit_to_shape(e, emit_in(e, ROTARY_X), whole, 5);
+    const char *cos = emit_to_shape(e, emit_in(e, ROTARY_COS), spread, 4);
+    const char *sin = emit_to_shape(e, emit_in(e, ROTARY_SIN), spread, 4), *y;
+    int64_t dim[SHAPE_MAX_DIMS];
+
+    if (n->attr.rotary.back) { /* a gradient, which a graph for evaluation has none of */
+        emit_fail(e, ERR_UNSUPPORTED, "a turn back");
+        return;
+    }
+    y = emit_2(e, "Mul", other_of_pairs(e, x, is_pairs ? 4 : 3), sin);
+    y = emit_2(e, "Add", emit_2(e, "Mul", x, cos), y);
+    emit_extents(e, n->out[ROTARY_Y], dim);
+    emit_put(e, emit_to_shape(e, y, dim, emit_shape(e, n->out[ROTARY_Y])->n), FORM_PLAIN);
+}
+
 static const char *filled_vector(struct emit *e, int64_t n, float v)
 {
     float *x = xmalloc(sizeof *x * (size_t)n);

@@ -231,6 +231,8 @@ static const char *elementwise_of_more(struct emit *e, enum elementwise kind, co
         return emit_3(e, "Where", as_truth(e, c), a, b);
     case EW_REMAINDER:
         return remainder_of(e, a, b);
+    case EW_SILU_MUL:
+        return emit_2(e, "Mul", emit_2(e, "Mul", a, emit_1(e, "Sigmoid", a)), b);
     case EW_AND:
         return zero_or_one(e, emit_2(e, "And", as_truth(e, a), as_truth(e, b)));
     case EW_OR:

@@ -22,6 +22,9 @@
 /* The slope of mish, t = tanh(softplus(a)). */
 #define EW_MISH_SLOPE(a, t) ((t) + (a) * (1.0f - (t) * (t)) / (1.0f + expf(-(a))))
 
+/* A backend may have a quicker one: the formulas are expanded where it compiles them. */
+#define EW_SIGMOID(a) (1.0f / (1.0f + expf(-(a))))
+
 /* clang-format off */
 #define ELEMENTWISE_LIST(X)                                                                    \
     X(ADD, "add", 2, a + b, dy, dy)                                                            \
@@ -75,6 +78,8 @@
       fmodf(a, b) != 0.0f && (fmodf(a, b) < 0.0f) != (b < 0.0f) ? fmodf(a, b) + b              \
                                                                 : fmodf(a, b),                 \
       dy, -dy * floorf(a / b))                                                                 \
+    X(SILU_MUL, "silu_mul", 2, a * EW_SIGMOID(a) * b,                                          \
+      dy * b * EW_SIGMOID(a) * (1.0f + a * (1.0f - EW_SIGMOID(a))), dy * a * EW_SIGMOID(a))    \
     X(FLOOR, "floor", 1, floorf(a), 0.0f, 0.0f)                                                \
     X(CEIL, "ceil", 1, ceilf(a), 0.0f, 0.0f)                                                   \
     X(ROUND, "round", 1, rintf(a), 0.0f, 0.0f)                                                 \
@@ -87,7 +92,8 @@
 /* clang-format on */
 
 /* power is pow with the constant exponent p; affine is p*a + q; clip limits to [p, q]; leaky has
- * the slope p; elu is q * a or q * p * (e^a - 1); softplus has the beta p and the threshold q. */
+ * the slope p; elu is q * a or q * p * (e^a - 1); softplus has the beta p and the threshold q;
+ * silu_mul is the gate of an MLP, silu(a) * b. */
 enum elementwise {
 #define X(kind, name, n, y, da, db) EW_##kind,
     ELEMENTWISE_LIST(X)

@@ -280,6 +280,11 @@ union node_attr {
         float p, q; /* constants of the formula */
     } elementwise;
     struct {
+        int64_t inner; /* rows of x that are turned by one row of cos and sin */
+        int pairs;     /* 1: elements 2i and 2i + 1 are a pair; 0: i and R/2 + i */
+        int back;      /* 1: the opposite turn, which is the gradient */
+    } rotary;
+    struct {
         enum reduction kind;
         unsigned axes;  /* bit d: dimension d is reduced */
         int keep;       /* 1: y keeps the reduced dimensions, with extent 1; 0: it drops them */

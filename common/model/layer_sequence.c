@@ -94,36 +94,23 @@ void layer_reduce(struct net *m, const char *name, enum reduction kind)
 
 /* ---- attention.  N samples, T positions, H heads of D numbers, G heads of k and v. ---- */
 
-/* Cosines or sines of the positions' angles, [T,D/2]. */
-static int attention_angles(struct compose *c, int64_t length, int64_t half, double base,
+/* Cosines or sines of the positions' angles, [T,D], as in Llama: number i of the first half of a
+ * head and number i of the second are turned by the position times base^(-2i/D). */
+static int attention_angles(struct compose *c, int64_t length, int64_t width, double base,
                             double (*of)(double))
 {
+    const int64_t half = width / 2;
     float *table;
     int v;
 
-    if (!compose_has_room(c, length, half))
+    if (!compose_has_room(c, length, width))
         return NO_VALUE;
-    table = xmalloc((size_t)(length * half) * sizeof *table + 1);
-    for (int64_t i = 0; i < length * half; i++)
-        table[i] = (float)of((double)(i / half) * pow(base, -(double)(i % half) / (double)half));
-    v = compose_const(c, SHAPE(length, half), table);
+    table = xmalloc((size_t)(length * width) * sizeof *table + 1);
+    for (int64_t i = 0; i < length * width; i++)
+        table[i] = (float)of((double)(i / width) * pow(base, -(double)(i % half) / (double)half));
+    v = compose_const(c, SHAPE(length, width), table);
     free(table);
     return v;
-}
-
-/* Rotary positions of x [N,H,T,D], as in Llama: number i of the first half and number i of the
- * second are turned by the position times base^(-2i/D). */
-static int attention_rotate(struct compose *c, int x, int cosines, int sines)
-{
-    const int64_t half = c->rc < 0 ? 0 : c->g->value[x].shape.dim[3] / 2;
-    const int a = compose_slice(c, x, 3, 0, half, 1),
-              b = compose_slice(c, x, 3, half, INT64_MAX, 1);
-    const int first = compose_elementwise(c, EW_SUB, compose_elementwise(c, EW_MUL, a, cosines),
-                                          compose_elementwise(c, EW_MUL, b, sines));
-    const int second = compose_elementwise(c, EW_ADD, compose_elementwise(c, EW_MUL, b, cosines),
-                                           compose_elementwise(c, EW_MUL, a, sines));
-
-    return compose_concat(c, (const int[]){first, second}, 2, 3);
 }
 
 /* Columns [from, from + heads * D) of the rows h, as [N,heads,T,D]. */
@@ -153,11 +140,11 @@ static void attention_compose(struct net *m, const char *name, const struct laye
     all.k = attention_heads(m, &c, H * width, G, width);
     all.v = attention_heads(m, &c, (H + G) * width, G, width);
     if (a->rope) {
-        const int cosines = attention_angles(&c, m->length, width / 2, a->rope_base, cos);
-        const int sines = attention_angles(&c, m->length, width / 2, a->rope_base, sin);
+        const int cosines = attention_angles(&c, m->length, width, a->rope_base, cos);
+        const int sines = attention_angles(&c, m->length, width, a->rope_base, sin);
 
-        all.q = attention_rotate(&c, all.q, cosines, sines);
-        all.k = attention_rotate(&c, all.k, cosines, sines);
+        all.q = compose_rotary(&c, all.q, cosines, sines, 1, 0);
+        all.k = compose_rotary(&c, all.k, cosines, sines, 1, 0);
     }
     m->n_dropouts += a->dropout > 0;
     x = compose_permute(&c, compose_attention(&c, &all), (const int[]){0, 2, 1, 3});

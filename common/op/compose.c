@@ -28,9 +28,16 @@ static int compose_dimension(const struct compose *c, int x, int dim)
 int compose_elementwise(struct compose *c, enum elementwise kind, int a, int b)
 {
     const union node_attr attr = {.elementwise.kind = kind};
+    int y = NO_VALUE;
 
     if (c->rc < 0)
         return NO_VALUE;
+    for (int i = 0; i < 2 && y == NO_VALUE && c->rc == 0; i++)
+        y = kind == EW_ADD   ? compose_turn(c, i ? b : a, i ? a : b)
+            : kind == EW_MUL ? compose_gate(c, i ? b : a, i ? a : b)
+                             : NO_VALUE;
+    if (y != NO_VALUE || c->rc < 0)
+        return y;
     if (kind == EW_ADD && shape_equal(compose_shape_of(c, a), compose_shape_of(c, b)))
         return compose_append(c, OP_add, NULL, (int[]){a, b}, 2);
     return compose_append(c, OP_elementwise, &attr, (int[]){a, b}, 2);

@@ -27,7 +27,8 @@ struct compose {
 };
 
 /* y = kind(a, b), with broadcasting; b is ignored by kinds of one operand.  Operands of equal
- * shape are added by the operator add. */
+ * shape are added by the operator add.  A sum or a product that ends a formula for which there is
+ * one node becomes that node: compose_turn, compose_gate. */
 int compose_elementwise(struct compose *c, enum elementwise kind, int a, int b);
 int compose_constants(struct compose *c, enum elementwise kind, int a, float p, float q);
 int compose_where(struct compose *c, int condition, int a, int b); /* condition != 0 ? a : b */
@@ -55,6 +56,13 @@ int compose_scalar(struct compose *c, double v); /* a constant of one element, [
  * output; others that nobody reads are dropped later (program/prune.c). */
 int compose_append(struct compose *c, enum op op, const union node_attr *attr, const int *in,
                    int n);
+
+/* Rotary positions (op/rotary.c) by tables cos and sin [T,R]. */
+int compose_rotary(struct compose *c, int x, int cos, int sin, int64_t inner, int pairs);
+/* a + b as a rotary node: x * cos + (-x2, x1) * sin with constant tables.  gate * x as one node:
+ * silu(y) * x.  NO_VALUE: the formula is another one, and nothing was appended. */
+int compose_turn(struct compose *c, int a, int b);
+int compose_gate(struct compose *c, int gate, int x);
 
 int compose_matmul(struct compose *c, int a, int b, int transpose_a, int transpose_b);
 int compose_reduce(struct compose *c, enum reduction kind, int x, unsigned axes, int keep);

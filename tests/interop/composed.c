@@ -128,6 +128,9 @@ KIND(softplus, SOFTPLUS, 2, 3)
 KIND(mish, MISH, 0, 0)
 ONE(round, compose_elementwise(c, EW_ADD, x[0], compose_constants(c, EW_ROUND, x[0], 0, 0)))
 ONE(sign, compose_elementwise(c, EW_ADD, x[0], compose_constants(c, EW_SIGN, x[0], 0, 0)))
+ONE(gate, compose_elementwise(c, EW_MUL, compose_activation(c, ACT_SILU, x[0]), x[1]))
+ONE(rotary, compose_rotary(c, x[0], x[1], x[2], 2, 0))
+ONE(rotary_pairs, compose_rotary(c, x[0], x[1], x[2], 2, 1))
 ONE(remainder, compose_elementwise(c, EW_REMAINDER, x[0], x[1]))
 
 static const float three[3] = {0.5f, 2, 1.5f};
@@ -209,6 +212,9 @@ static const struct {
     NAMED(mish),
     NAMED(round),
     NAMED(sign),
+    NAMED(gate),
+    NAMED(rotary),
+    NAMED(rotary_pairs),
     NAMED(remainder),
     NAMED(cross_entropy),
     NAMED(focal),

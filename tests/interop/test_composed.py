@@ -71,6 +71,17 @@ def qkv(H, G, T, S, D, E):
     return [normal(2, H, T, D), normal(2, G, S, D), normal(2, G, S, E)]
 
 
+def turn_halves(x, cos, sin):
+    a, b = x.chunk(2, -1)
+    return x * cos[:, None] + torch.cat([-b, a], -1) * sin[:, None]
+
+
+def turn_pairs(x, cos, sin):
+    other = torch.stack([-x[..., 1::2], x[..., ::2]], -1).flatten(-2)
+    return x * cos[:, None] + other * sin[:, None]
+
+
+ANGLES = [const(RNG.standard_normal((3, 8))) for _ in range(2)]
 # One row sees nothing, one everything.
 HIDES = const([[0, 0, 0, 0, 0], [1, 1, 1, 1, 1], [1, 0, 1, 1, 0]])
 ADDS = const([[-1, 0.5, -np.inf, 2, 0], [-np.inf] * 5, [0, 0, 0, 0, 1]])
@@ -157,6 +168,9 @@ CASES = {
     "mish": ([KINKS], F.mish),
     "round": ([KINKS], lambda x: x + torch.round(x)),
     "sign": ([KINKS], lambda x: x + torch.sign(x)),
+    "gate": ([KINKS, few(2, 12)], lambda a, b: F.silu(a) * b),
+    "rotary": ([normal(2, 3, 2, 8), *ANGLES], turn_halves),
+    "rotary_pairs": ([normal(2, 3, 2, 8), *ANGLES], turn_pairs),
     "remainder": ([KINKS, param(np.resize([1, -1.5, 2, -0.5, 3], (2, 12)))], torch.remainder),
 }
 

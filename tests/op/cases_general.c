@@ -215,6 +215,13 @@ static const struct op_case rows[] = {
      {IN(KINKS, 3, 7), IN(KINKS_NEXT, 3, 7)},
      .tol = 1e-5,
      .training = 1},
+    PAIR("silu_mul", SILU_MUL, NORMAL),
+    {"silu_mul_long", /* several pieces */
+     OP_elementwise,
+     EW(SILU_MUL),
+     {IN(NORMAL, 3, 1111), IN(NORMAL, 1, 1111)},
+     .tol = 1e-5,
+     .training = 1},
     FLAT("floor", FLOOR, NORMAL),
     FLAT("ceil", CEIL, NORMAL),
     FLAT("round", ROUND, NORMAL),

@@ -2,7 +2,38 @@
  * cases.c joins the files. */
 #include "case_rows.h"
 
+#define ROTARY(rows, is_pairs, is_back)                                \
+    {                                                                  \
+        .rotary = {.inner = rows, .pairs = is_pairs, .back = is_back } \
+    }
+
 static const struct op_case rows[] = {
+    {"rotary",
+     OP_rotary,
+     ROTARY(3, 0, 0),
+     {IN(NORMAL, 2, 5, 3, 38), IN(NORMAL, 5, 38), IN(NORMAL, 5, 38)},
+     WITH_GRAD},
+    {"rotary_pairs",
+     OP_rotary,
+     ROTARY(1, 1, 0),
+     {IN(NORMAL, 2, 3, 5, 38), IN(NORMAL, 5, 38), IN(NORMAL, 5, 38)},
+     WITH_GRAD},
+    {"rotary_back",
+     OP_rotary,
+     ROTARY(2, 0, 1),
+     {IN(NORMAL, 2, 7, 2, 6), IN(NORMAL, 7, 6), IN(NORMAL, 7, 6)},
+     WITH_GRAD},
+    {"rotary_long", /* several pieces, several blocks */
+     OP_rotary,
+     ROTARY(6, 1, 1),
+     {IN(NORMAL, 600, 48), IN(NORMAL, 50, 48), IN(NORMAL, 50, 48)},
+     .tol = 1e-5,
+     .training = 1},
+    {"rotary_empty",
+     OP_rotary,
+     ROTARY(3, 0, 0),
+     {IN(NORMAL, 0, 5, 3, 4), IN(NORMAL, 5, 4), IN(NORMAL, 5, 4)},
+     .training = 1},
     {"embedding",
      OP_embedding,
      {{{0}}},

@@ -143,6 +143,11 @@ static struct formula evaluate_later(enum elementwise kind, double a, double b, 
             tanh(log(1 + exp(a))) + a / pow(cosh(log(1 + exp(a))), 2) / (1 + exp(-a)), 0};
     case EW_REMAINDER:
         return (struct formula){a - b * floor(a / b), 1, -floor(a / b)};
+    case EW_SILU_MUL: {
+        const double s = 1 / (1 + exp(-a));
+
+        return (struct formula){a * s * b, b * (s + a * s * (1 - s)), a * s};
+    }
     case EW_FLOOR:
         return (struct formula){floor(a), 0, 0};
     case EW_CEIL:

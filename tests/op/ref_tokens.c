@@ -206,3 +206,24 @@ void ref_attention_grad(const struct ref_node *n)
 {
     each_head(n, n->in[ATTENTION_GRAD_SCALARS], head_grad);
 }
+
+void ref_rotary(const struct ref_node *n)
+{
+    const int64_t R = n->in_shape[ROTARY_X].dim[n->in_shape[ROTARY_X].n - 1];
+    const int64_t T = n->in_shape[ROTARY_COS].dim[0], rows = shape_elements(&n->in_shape[0]) / R;
+    const float *x = n->in[ROTARY_X], *cos = n->in[ROTARY_COS], *sin = n->in[ROTARY_SIN];
+    float *y = n->out[ROTARY_Y];
+
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < R; i++) {
+            const int is_first = n->attr.rotary.pairs ? i % 2 == 0 : i < R / 2;
+            const int64_t step = n->attr.rotary.pairs ? 1 : R / 2;
+            const int64_t other = is_first ? i + step : i - step;
+            const int64_t at = r / n->attr.rotary.inner % T * R;
+            const double s = (double)sin[at + (n->attr.rotary.back ? other : i)] *
+                             (is_first != n->attr.rotary.back ? -1 : 1);
+
+            y[r * R + i] =
+                (float)((double)x[r * R + i] * (double)cos[at + i] + (double)x[r * R + other] * s);
+        }
+}
