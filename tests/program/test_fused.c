@@ -10,7 +10,7 @@
 #include "program/program.h"
 #include "ref_backend.h"
 
-enum { SAMPLES = 2, PLACES = 3, HEADS = 2, WIDTH = 8, ALL = SAMPLES * PLACES * HEADS * WIDTH };
+enum { SAMPLES = 2, PLACES = 3, HEADS = 3, WIDTH = 8, ALL = SAMPLES * PLACES * HEADS * WIDTH };
 
 static struct err err;
 
@@ -20,12 +20,15 @@ static void must(int rc)
         fail_msg("%s", err.msg);
 }
 
-/* One way to write rotary positions of x [2,3,2,8]. */
+/* One way to write rotary positions of x [2,3,3,8]. */
 struct writing {
     int pairs;       /* 1: the numbers 2i and 2i + 1; 0: the halves */
     int by_sample;   /* 1: the tables differ from sample to sample */
     int swapped;     /* 1: (x2, -x1): the opposite turn */
     int off;         /* the first half begins off by this much */
+    int no_sign;     /* 1: (x2, x1) */
+    int same_half;   /* 1: (-x1, x1) */
+    int by_head;     /* 1: the table of sines has a row for each head, not for each place */
     int sum_is_back; /* 1: the product with the sine is the first operand */
     int is_rotary;   /* wanted */
 };
@@ -60,8 +63,10 @@ static int other(struct compose *c, const struct writing *w, int x)
 {
     const struct shape one = SHAPE(SAMPLES, PLACES, HEADS, WIDTH / 2, 1);
     int a = part(c, w, x, w->swapped);
-    int b = compose_constants(c, EW_NEG, part(c, w, x, !w->swapped), 0, 0);
+    int b = part(c, w, x, !w->swapped && !w->same_half);
 
+    if (!w->no_sign)
+        b = compose_constants(c, EW_NEG, b, 0, 0);
     if (w->pairs) {
         a = compose_reshape(c, a, one);
         b = compose_reshape(c, b, one);
@@ -119,9 +124,17 @@ static void expect_equal(struct graph *g, int fused, int plain)
 static void rotary_is_found(void **state)
 {
     static const struct writing ways[] = {
-        {.is_rotary = 1}, {.pairs = 1, .is_rotary = 1}, {.sum_is_back = 1, .is_rotary = 1},
-        {.swapped = 1},   {.pairs = 1, .swapped = 1},   {.by_sample = 1},
+        {.is_rotary = 1},
+        {.pairs = 1, .is_rotary = 1},
+        {.sum_is_back = 1, .is_rotary = 1},
+        {.swapped = 1},
+        {.pairs = 1, .swapped = 1},
+        {.by_sample = 1},
         {.off = 1},
+        {.no_sign = 1},
+        {.same_half = 1},
+        {.pairs = 1, .same_half = 1},
+        {.by_head = 1},
     };
 
     (void)state;
@@ -131,7 +144,8 @@ static void rotary_is_found(void **state)
         struct compose c = {.g = g, .name = "made", .err = &err};
         const int x = number(&c, SHAPE(SAMPLES, PLACES, HEADS, WIDTH), 0);
         const int cos = times(&c, x, number(&c, table_of(w), 0.5));
-        const int sin = times(&c, other(&c, w, x), number(&c, table_of(w), 2));
+        const struct shape sines = w->by_head ? SHAPE(HEADS, WIDTH) : table_of(w);
+        const int sin = times(&c, other(&c, w, x), number(&c, sines, 2));
         const int y =
             compose_elementwise(&c, EW_ADD, w->sum_is_back ? sin : cos, w->sum_is_back ? cos : sin);
 
