@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/util.h"
+#include "import/folder.h"
 #include "import/inputs.h"
 #include "import/lower.h"
 #include "model/layer.h"
@@ -18,16 +19,25 @@
 static const struct option rows[] = {
     {"model.import", OPT_PATH, AT(path), NULL, .flags = OPT_REQUIRED | OPT_NONE | OPT_RESUME,
      .help = "The network of a file that torch.export.save (NET.pt2) or an exporter of ONNX "
-             "(NET.onnx) wrote, in place of model.arch; none takes it back. The driver reads it "
+             "(NET.onnx) wrote, or of a folder with transformers' config.json and "
+             "model.safetensors, in place of model.arch; none takes it back. The driver reads it "
              "and hands it on; initial weights "
              "are the file's, "
              "unless model.init says otherwise (random draws them)."},
+    {"model.context", OPT_INT, AT(context), "0", 0, FOLDER_CONTEXT_LIMIT, .unit = "tokens",
+     .help = "Tokens of a sample, of a network that a folder describes; 0: as many as "
+             "its config.json has positions, 1024 at most. A file's network has its own number."},
     {"model.inputs", OPT_TREE, AT(inputs), "{}", .unit = "inputs", .flags = OPT_MAP,
      .tree = import_inputs_check,
      .help = "Which field of the samples each input of an imported network takes, {input: field}. "
              "Other inputs take the field of the same name; fields that are left feed the inputs "
              "that are left, in order."},
 };
+
+/* Old files have frequencies of the rotary positions; some have a tied head twice. */
+static const char *const arch_folder_ignored[] = {".rotary_emb.inv_freq", NULL};
+const struct model_file import_folder_file = {NULL, arch_folder_ignored, "lm_head.weight",
+                                              "model.embed_tokens.weight", NULL};
 
 /* ---- building ---- */
 

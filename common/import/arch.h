@@ -13,6 +13,7 @@
 struct import_options {
     const char *path;   /* as the job names it, absolute */
     const char *inputs; /* {GRAPH_INPUT: FIELD}, in YAML's flow style; "{}": in order */
+    int64_t context;    /* tokens of a sample, of a folder's network; 0: as the network says */
     /* No rows fill these (job/imported.h). */
     struct import_network *network; /* NULL until the job has it */
     const void *packed;             /* the same as bytes (import/pack.h), in the job's arena */
@@ -20,6 +21,9 @@ struct import_options {
 };
 
 extern const struct model_arch arch_import;
+
+/* Weights of a folder's network may have tensors besides its own: this names them. */
+extern const struct model_file import_folder_file;
 
 /* The options of an imported network; NULL: `o` has another architecture. */
 const struct import_options *import_options_of(const struct model_options *o);

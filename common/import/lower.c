@@ -165,10 +165,10 @@ static float lower_known_first(const struct import_network *n, const struct impo
 }
 
 /* The values that model.init: random draws.  A parameter that is one number throughout in the file
- * begins as that number, since no training has changed it.  Others begin as those of torch.nn's
- * linear layers, convolutions, embeddings, norms and recurrent layers.  Of further parameters, one
- * that is a factor is 1, and one that is added or is put beside other values has a standard
- * deviation of 0.02. */
+ * begins as that number, since no training has changed it.  Others begin by a folder's config.json,
+ * or as those of torch.nn's linear layers, convolutions, embeddings, norms and recurrent layers.
+ * Of further parameters, one that is a factor is 1, and one that is added or is put beside other
+ * values has a standard deviation of 0.02. */
 static struct param_info lower_info(const struct import_network *n, const struct import_tensor *t,
                                     const struct import_node *use)
 {
@@ -176,7 +176,8 @@ static struct param_info lower_info(const struct import_network *n, const struct
                                            "bmm.",       "addmm.",       "einsum.", "t.",
                                            "transpose.", "_weight_norm", NULL},
                              *const factors[] = {"mul",         "div",         "batch_norm.",
-                                                 "layer_norm.", "group_norm.", NULL};
+                                                 "layer_norm.", "group_norm.", "rms_norm.",
+                                                 NULL};
     const enum param_kind kind = lower_kind(t, use);
     const struct import_arg *w = use ? import_arg_find(use, "weight", 1) : NULL;
     const int at = w && w->kind == IMPORT_VALUE && w->values[0] != IMPORT_NO_VALUE
@@ -186,6 +187,10 @@ static struct param_info lower_info(const struct import_network *n, const struct
 
     if (t->is_even || known != 0)
         return (struct param_info){PARAM_CONST, known, kind, 0};
+    if (n->init_std > 0 && kind == PARAM_BIAS)
+        return (struct param_info){PARAM_CONST, 0, kind, 0};
+    if (n->init_std > 0 && kind != PARAM_NORM)
+        return (struct param_info){PARAM_NORMAL, (float)n->init_std, kind, 0};
     if (kind == PARAM_EMBEDDING)
         return (struct param_info){PARAM_NORMAL, 1, kind, 0};
     if (lower_gates(use) && t->n_dims < 3)

@@ -147,6 +147,8 @@ struct import_network {
     const char *writer; /* "torch 2.15.0" */
     const char *doubt;  /* about what the exporter did, as a sentence; NULL: none, or unpacked */
     int is_eval;        /* 1: exported in evaluation mode, as far as its nodes tell */
+    const char *config; /* of a folder: the config.json of checkpoints; NULL: of another file */
+    double init_std;    /* of a folder: that of weights which model.init: random draws; or 0 */
 
     struct import_value *value;
     struct import_node *node;

@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/util.h"
 #include "import/arch.h"
+#include "import/folder.h"
 #include "import/lower.h"
 #include "import/onnx.h"
 #include "import/pack.h"
@@ -105,15 +106,24 @@ static int imported_read_file(const struct import_options *o, struct import_netw
 {
     struct stat st;
 
+    int rc;
+
     if (stat(o->path, &st) < 0)
         return err_sys(err, errno,
                        "model.import: %s (torch.export.save and torch.onnx.export write such "
-                       "files; "
+                       "files, and save_pretrained such folders; "
                        "paths are relative to the job file)",
                        o->path);
-    if ((onnx_is_name(o->path) ? onnx_read(o->path, out, err) : pt2_read(o->path, out, err)) < 0)
-        return err_wrap(err, "model.import");
-    return 0;
+    if (folder_is(o->path))
+        rc = folder_read(o->path, o->context, out, err);
+    else if (o->context)
+        rc = err_set(err, ERR_CONFIG,
+                     "model.context is of networks that a folder describes; %s is a file, whose "
+                     "network has its own number of tokens: leave it out",
+                     o->path);
+    else
+        rc = onnx_is_name(o->path) ? onnx_read(o->path, out, err) : pt2_read(o->path, out, err);
+    return rc < 0 ? err_wrap(err, "model.import") : 0;
 }
 
 /* The job's network is `n`, which becomes the job's, in these bytes. */

@@ -202,16 +202,16 @@ struct dataset_request job_request(const struct job *job, enum dataset_purpose p
                   *vocab = job_field(job, "model.vocab");
     const struct import_options *import = import_options_of(&job->model);
 
-    return (struct dataset_request){.purpose = purpose,
-                                    .seed = (uint64_t)job->train.seed,
-                                    .context = context ? *context : import_inputs_context(import),
-                                    .vocab = vocab ? *vocab : import_inputs_vocab(import),
-                                    .limit = import ? import_inputs_limit : layers_limit,
-                                    .limit_arg = &job->model,
-                                    .ignored = &job->data.ignore_index,
-                                    .targets_are_fractions =
-                                        job->model.loss == LOSS_BCE || job->model.loss == LOSS_KL,
-                                    .targets_are_numbers = !loss_is_of_classes(job->model.loss)};
+    return (struct dataset_request){
+        .purpose = purpose,
+        .seed = (uint64_t)job->train.seed,
+        .context = context && !import ? *context : import_inputs_context(import),
+        .vocab = vocab ? *vocab : import_inputs_vocab(import),
+        .limit = import ? import_inputs_limit : layers_limit,
+        .limit_arg = &job->model,
+        .ignored = &job->data.ignore_index,
+        .targets_are_fractions = job->model.loss == LOSS_BCE || job->model.loss == LOSS_KL,
+        .targets_are_numbers = !loss_is_of_classes(job->model.loss)};
 }
 
 /* Numbers that may be measured: the key of their source, and their own. */

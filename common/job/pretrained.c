@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/util.h"
+#include "import/arch.h"
 
 enum { NONE = 1, MOST_BYTES = 1 << 20, VALUE = 64 };
 
@@ -515,9 +516,12 @@ static void add_tokens(json_t *root)
 void pretrained_write(const struct job *job, int64_t n_classes, struct buf *out)
 {
     const struct model_config *m = pretrained_config_of(job->model.kind);
+    const struct import_options *import = import_options_of(&job->model);
     json_t *root;
     char *text;
 
+    if (import && import->network && import->network->config)
+        buf_printf(out, "%s\n", import->network->config);
     if (!m)
         return;
     root = json_pack("{s:[s], s:s}", "architectures", m->class_name, "model_type", m->type);

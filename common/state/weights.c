@@ -300,7 +300,8 @@ static int check_tied(const struct weights *w, const char *name, struct err *err
     if (rc == 0)
         return err_set(err, ERR_CONFIG,
                        "%s: tensor \"%s\" is not equal to \"%s\", but this model has one parameter "
-                       "for both; model.tied: false has two",
+                       "for both; model.tied: false has two (of an imported folder, "
+                       "tie_word_embeddings: false in its config.json)",
                        w->path, name, w->rule->tied_to);
     return rc < 0 ? rc : 0;
 }
@@ -374,6 +375,8 @@ static int weights_open_import(struct weights *w, struct err *err)
 {
     const struct import_network *n = w->s->network;
 
+    if (n->config) /* a folder's weights are files as those of model.init.path */
+        return st_set_open(w->path, &w->file, err);
     w->exported = arena_alloc(&w->memory, ((size_t)n->n_tensors + 1) * sizeof *w->exported);
     w->by_name = arena_alloc(&w->memory, ((size_t)n->n_tensors + 1) * sizeof *w->by_name);
     for (int i = 0; i < n->n_tensors; i++) {
@@ -438,7 +441,7 @@ int weights_open(struct state *s, const struct job *job, struct weights **out, s
     w->s = s;
     w->path = job->model.init.name == INIT_IMPORT ? import_options_of(&job->model)->path
                                                   : job->model.init.path;
-    w->rule = job->model.kind->file;
+    w->rule = s->network && s->network->config ? &import_folder_file : job->model.kind->file;
     if (pretrained_check(job, s->warn, s->warn_arg, err) < 0 || compare_all(w, job, err) < 0) {
         weights_close(w);
         return err_wrap(err, "model.init");

@@ -1,0 +1,477 @@
+/* folder_config - config.json of transformers: a row for each key that counts, and a list of those
+ * that change no number of the network.
+ *
+ * Versions 5 and 4 of transformers differ in the rotary positions (rope_parameters; rope_theta and
+ * rope_scaling) and in the name of the weights' type (dtype; torch_dtype). */
+#include <jansson.h>
+#include <limits.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "import/folder_impl.h"
+
+enum row_kind { ROW_COUNT, ROW_REAL, ROW_FLAG };
+
+/* A key whose value goes to a member of struct folder_config. */
+struct folder_row {
+    const char *key;
+    enum row_kind kind;
+    size_t at;
+    int is_needed;
+    double least, most;
+};
+
+#define FIELD(member) offsetof(struct folder_config, member)
+
+static const struct folder_row folder_rows[] = {
+    {"vocab_size", ROW_COUNT, FIELD(vocab), 1, 1, 1 << 24},
+    {"hidden_size", ROW_COUNT, FIELD(width), 1, 1, 1 << 20},
+    {"intermediate_size", ROW_COUNT, FIELD(inner), 1, 1, 1 << 22},
+    {"num_hidden_layers", ROW_COUNT, FIELD(layers), 1, 1, FOLDER_MOST_LAYERS},
+    {"num_attention_heads", ROW_COUNT, FIELD(heads), 1, 1, 65536},
+    {"num_key_value_heads", ROW_COUNT, FIELD(groups), 0, 1, 65536},
+    {"head_dim", ROW_COUNT, FIELD(head_dim), 0, 2, 4096},
+    {"max_position_embeddings", ROW_COUNT, FIELD(positions), 1, 1, 1 << 30},
+    {"rms_norm_eps", ROW_REAL, FIELD(eps), 1, 0, 1},
+    {"initializer_range", ROW_REAL, FIELD(std), 0, 1e-9, 1},
+    {"attention_dropout", ROW_REAL, FIELD(dropout), 0, 0, 1},
+    {"tie_word_embeddings", ROW_FLAG, FIELD(tied), 0, 0, 1},
+    {"attention_bias", ROW_FLAG, FIELD(attention_bias), 0, 0, 1},
+    {"mlp_bias", ROW_FLAG, FIELD(mlp_bias), 0, 0, 1},
+};
+
+/* Keys that are read elsewhere in this file. */
+static const char *const folder_read_keys[] = {
+    "model_type",     "hidden_act",       "rope_parameters",        "rope_scaling",
+    "rope_theta",     "sliding_window",   "use_sliding_window",     "max_window_layers",
+    "layer_types",    "no_rope_layers",   "no_rope_layer_interval", "pad_token_id",
+    "resid_pdrop",    "embd_pdrop",       "partial_rotary_factor",  "is_encoder_decoder",
+    "pretraining_tp", "rope_interleaved", "quantization_config",    NULL};
+
+/* Keys that change no number of the network. */
+static const char *const folder_harmless[] = {"_name_or_path",
+                                              "architectures",
+                                              "attn_implementation",
+                                              "_attn_implementation",
+                                              "auto_map",
+                                              "bos_token_id",
+                                              "chunk_size_feed_forward",
+                                              "dtype",
+                                              "eos_token_id",
+                                              "finetuning_task",
+                                              "id2label",
+                                              "label2id",
+                                              "original_max_position_embeddings",
+                                              "output_attentions",
+                                              "output_hidden_states",
+                                              "problem_type",
+                                              "return_dict",
+                                              "task_specific_params",
+                                              "tokenizer_class",
+                                              "torch_dtype",
+                                              "transformers_version",
+                                              "use_cache",
+                                              NULL};
+
+struct config_read {
+    json_t *root;
+    struct folder_config *c;
+    struct err *err;
+};
+
+#define config_bad(r, code, ...) config_name((r), err_set((r)->err, (code), __VA_ARGS__))
+
+static int config_name(const struct config_read *r, int rc)
+{
+    (void)rc;
+    return err_wrap(r->err, "%s/config.json", r->c->path);
+}
+
+/* NULL: the key is missing, or null. */
+static const json_t *config_of(const struct config_read *r, const char *key)
+{
+    const json_t *v = json_object_get(r->root, key);
+
+    return json_is_null(v) ? NULL : v;
+}
+
+static int config_in(const char *const *list, const char *key)
+{
+    for (; *list; list++)
+        if (!strcmp(*list, key))
+            return 1;
+    return 0;
+}
+
+static int config_is_row(const char *key)
+{
+    for (size_t i = 0; i < ARRAY_LEN(folder_rows); i++)
+        if (!strcmp(folder_rows[i].key, key))
+            return 1;
+    return 0;
+}
+
+static int config_refuse_unknown(const struct config_read *r)
+{
+    const char *key;
+    json_t *v;
+
+    json_object_foreach(r->root, key, v) if (
+        !json_is_null(v) && !config_is_row(key) && !config_in(folder_read_keys, key) &&
+        !config_in(
+            folder_harmless,
+            key)) return config_bad(r, ERR_UNSUPPORTED,
+                                    "key %.60s is not known, and it could change what the network "
+                                    "computes; want a network without it (remove the key if it "
+                                    "changes "
+                                    "nothing), or export the network with torch.export.save",
+                                    key);
+    return 0;
+}
+
+/* The number of a key, whole if it counts something. */
+static int config_number(const struct config_read *r, const char *key, const json_t *v,
+                         enum row_kind kind, double *to)
+{
+    static const char *const want[] = {"a whole number", "a number", "true or false"};
+    const int fits = kind == ROW_FLAG    ? json_is_boolean(v)
+                     : kind == ROW_COUNT ? json_is_integer(v)
+                                         : json_is_number(v);
+
+    if (!fits)
+        return config_bad(r, ERR_CONFIG, "%s is no fit, want %s", key, want[kind]);
+    *to = kind == ROW_FLAG ? json_is_true(v) : json_number_value(v);
+    return 0;
+}
+
+static int config_row(const struct config_read *r, const struct folder_row *row)
+{
+    char *at = (char *)r->c + row->at;
+    const json_t *v = config_of(r, row->key);
+    double number = 0;
+
+    if (!v)
+        return row->is_needed
+                   ? config_bad(r, ERR_CONFIG,
+                                "it has no %s, which the network needs; want the config.json that "
+                                "transformers wrote beside the weights",
+                                row->key)
+                   : 0;
+    if (config_number(r, row->key, v, row->kind, &number) < 0)
+        return r->err->code;
+    if (!(number >= row->least && number <= row->most))
+        return config_bad(r, ERR_CONFIG, "%s is %g, want %g to %g", row->key, number, row->least,
+                          row->most);
+    if (row->kind == ROW_COUNT)
+        *(int64_t *)(void *)at = (int64_t)number;
+    else if (row->kind == ROW_FLAG)
+        *(int *)(void *)at = number != 0;
+    else
+        *(double *)(void *)at = number;
+    return 0;
+}
+
+/* A key that must have this value, or be missing, for what the network computes here. */
+static int config_only(const struct config_read *r, const char *key, double value)
+{
+    const json_t *v = config_of(r, key);
+    const double seen = json_is_boolean(v) ? json_is_true(v) : json_number_value(v);
+
+    if (!v || ((json_is_number(v) || json_is_boolean(v)) && seen == value))
+        return 0;
+    return config_bad(r, ERR_UNSUPPORTED, "%s is another one than %g, which alone is supported",
+                      key, value);
+}
+
+static int config_refuse_values(const struct config_read *r)
+{
+    const json_t *act = config_of(r, "hidden_act");
+
+    if (act && (!json_is_string(act) || strcmp(json_string_value(act), "silu") != 0))
+        return config_bad(r, ERR_UNSUPPORTED, "hidden_act is %.40s, want silu",
+                          json_is_string(act) ? json_string_value(act) : "no text");
+    if (config_of(r, "quantization_config"))
+        return config_bad(r, ERR_UNSUPPORTED,
+                          "quantization_config: the weights are quantized; want the original ones, "
+                          "in float32, bfloat16 or float16");
+    if (config_only(r, "resid_pdrop", 0) < 0 || config_only(r, "embd_pdrop", 0) < 0 ||
+        config_only(r, "partial_rotary_factor", 1) < 0 ||
+        config_only(r, "is_encoder_decoder", 0) < 0 || config_only(r, "rope_interleaved", 0) < 0)
+        return r->err->code;
+    return 0;
+}
+
+/* ---- rotary positions ---- */
+
+static int rope_number(const struct config_read *r, const json_t *rope, const char *key, double *to)
+{
+    const json_t *v = json_object_get(rope, key);
+
+    if (!json_is_number(v) || !(json_number_value(v) > 0) || !isfinite(json_number_value(v)))
+        return config_bad(r, ERR_CONFIG, "rope_parameters: %s is %s, want a number above 0", key,
+                          v ? "no such number" : "missing");
+    *to = json_number_value(v);
+    return 0;
+}
+
+static int rope_scaled(const struct config_read *r, const json_t *rope, const char *type)
+{
+    struct folder_config *c = r->c;
+
+    if (!strcmp(type, "default"))
+        return 0;
+    c->rope_is_llama3 = !strcmp(type, "llama3");
+    if (!c->rope_is_llama3 && strcmp(type, "linear") != 0)
+        return config_bad(r, ERR_UNSUPPORTED,
+                          "rope_type %.40s is not supported; want default, linear or llama3", type);
+    if (rope_number(r, rope, "factor", &c->rope_factor) < 0)
+        return r->err->code;
+    if (!c->rope_is_llama3)
+        return 0;
+    if (rope_number(r, rope, "low_freq_factor", &c->rope_low) < 0 ||
+        rope_number(r, rope, "high_freq_factor", &c->rope_high) < 0 ||
+        rope_number(r, rope, "original_max_position_embeddings", &c->rope_positions) < 0)
+        return r->err->code;
+    return c->rope_high > c->rope_low
+               ? 0
+               : config_bad(r, ERR_CONFIG,
+                            "rope_parameters: high_freq_factor is %g, want more than "
+                            "low_freq_factor, %g",
+                            c->rope_high, c->rope_low);
+}
+
+/* rope_scaling wins over rope_parameters, as in transformers. */
+static int config_rope(const struct config_read *r)
+{
+    static const char *const known[] = {"rope_theta",
+                                        "rope_type",
+                                        "type",
+                                        "factor",
+                                        "low_freq_factor",
+                                        "high_freq_factor",
+                                        "partial_rotary_factor",
+                                        "original_max_position_embeddings",
+                                        NULL};
+    const json_t *old = config_of(r, "rope_scaling"),
+                 *rope = old ? old : config_of(r, "rope_parameters"), *type, *part;
+    const char *key;
+    json_t *v;
+
+    r->c->rope_factor = 1;
+    if (config_of(r, "rope_theta") && rope_number(r, r->root, "rope_theta", &r->c->theta) < 0)
+        return r->err->code;
+    if (!rope)
+        return 0;
+    if (!json_is_object(rope))
+        return config_bad(r, ERR_CONFIG, "rope_parameters is no object");
+    json_object_foreach(
+        (json_t *)(uintptr_t)rope, key,
+        v) if (!config_in(known, key)) return config_bad(r, ERR_UNSUPPORTED,
+                                                         "rope_parameters: key %.60s is not known",
+                                                         key);
+    if (json_object_get(rope, "rope_theta") && rope_number(r, rope, "rope_theta", &r->c->theta) < 0)
+        return r->err->code;
+    part = json_object_get(rope, "partial_rotary_factor");
+    if (part && !json_is_null(part) && json_number_value(part) != 1)
+        return config_bad(r, ERR_UNSUPPORTED,
+                          "rope_parameters: partial_rotary_factor is %g, want 1: all columns turn",
+                          json_number_value(part));
+    type = json_object_get(rope, "rope_type");
+    type = type ? type : json_object_get(rope, "type");
+    if (type && !json_is_string(type))
+        return config_bad(r, ERR_CONFIG, "rope_parameters: rope_type is no text");
+    return rope_scaled(r, rope, type ? json_string_value(type) : "default");
+}
+
+/* ---- layers ---- */
+
+static int config_window(const struct config_read *r)
+{
+    const json_t *v = config_of(r, "sliding_window"), *use = config_of(r, "use_sliding_window");
+    struct folder_config *c = r->c;
+    const enum folder_window kind = c->family->window;
+    double number = 0;
+
+    c->window = INT64_MAX;
+    if (kind == WINDOW_NONE || !v || (kind == WINDOW_TYPES && !json_is_true(use)))
+        return kind == WINDOW_NONE && json_is_true(use)
+                   ? config_bad(r, ERR_UNSUPPORTED,
+                                "use_sliding_window is true, which is not supported for %s",
+                                c->family->type)
+                   : 0;
+    if (config_number(r, "sliding_window", v, ROW_COUNT, &number) < 0)
+        return r->err->code;
+    if (number < 1)
+        return config_bad(r, ERR_CONFIG, "sliding_window is %g, want 1 or more", number);
+    c->window = (int64_t)number;
+    return 0;
+}
+
+/* The element of a list of one for each layer. */
+static int config_list(const struct config_read *r, const char *key, const json_t **list)
+{
+    *list = config_of(r, key);
+    if (*list && (!json_is_array(*list) || json_array_size(*list) != (size_t)r->c->layers))
+        return config_bad(r, ERR_CONFIG, "%s is no list of %lld elements, one a layer", key,
+                          (long long)r->c->layers);
+    return 0;
+}
+
+/* 1: layer i slides.  < 0: its type is unknown. */
+static int config_slides(const struct config_read *r, const json_t *types, int i)
+{
+    const json_t *first = config_of(r, "max_window_layers");
+    const char *type = types ? json_string_value(json_array_get(types, (size_t)i)) : NULL;
+    const int slides = type && !strcmp(type, "sliding_attention");
+
+    if (types && !slides && (!type || strcmp(type, "full_attention") != 0))
+        return config_bad(r, ERR_UNSUPPORTED,
+                          "layer_types: layer %d is %.40s, want full_attention or "
+                          "sliding_attention",
+                          i, type ? type : "no text");
+    if (r->c->window == INT64_MAX || r->c->family->window == WINDOW_ALL)
+        return r->c->window < INT64_MAX;
+    if (!types && r->c->family->skips_rope)
+        return !r->c->layer[i].has_rope;
+    return types ? slides : i >= (first ? (int)json_integer_value(first) : 28);
+}
+
+static int config_layers(const struct config_read *r)
+{
+    const json_t *types, *turns, *every = config_of(r, "no_rope_layer_interval");
+    const json_int_t interval = every ? json_integer_value(every) : 4;
+    int slides;
+
+    if (config_list(r, "layer_types", &types) < 0 || config_list(r, "no_rope_layers", &turns) < 0)
+        return r->err->code;
+    if (interval < 1)
+        return config_bad(r, ERR_CONFIG, "no_rope_layer_interval is no number of 1 or more");
+    for (int i = 0; i < r->c->layers; i++) {
+        struct folder_layer *l = &r->c->layer[i];
+
+        l->has_rope = !r->c->family->skips_rope ? 1
+                      : turns ? json_integer_value(json_array_get(turns, (size_t)i)) != 0
+                              : (i + 1) % interval != 0;
+        slides = config_slides(r, types, i);
+        if (slides < 0)
+            return slides;
+        l->slides = slides;
+    }
+    return 0;
+}
+
+/* ---- the whole ---- */
+
+static int config_family(const struct config_read *r)
+{
+    const char *type = json_string_value(config_of(r, "model_type"));
+    char *names;
+    int rc = 0;
+
+    r->c->family = type ? folder_family_of(type) : NULL;
+    if (r->c->family)
+        return 0;
+    names = folder_family_names();
+    rc = config_bad(r, ERR_UNSUPPORTED,
+                    "model_type is %.40s, want one of %s (export other networks with "
+                    "torch.export.save)",
+                    type ? type : "missing", names);
+    free(names);
+    return rc;
+}
+
+static int config_sizes(const struct config_read *r)
+{
+    struct folder_config *c = r->c;
+    const json_t *padding = json_object_get(r->root, "pad_token_id");
+
+    if (c->heads % c->groups != 0)
+        return config_bad(r, ERR_CONFIG,
+                          "num_attention_heads is %lld, want a multiple of num_key_value_heads, "
+                          "%lld",
+                          (long long)c->heads, (long long)c->groups);
+    if (c->head_dim == 0 && c->width % c->heads != 0)
+        return config_bad(r, ERR_CONFIG,
+                          "hidden_size is %lld, want a multiple of num_attention_heads, %lld",
+                          (long long)c->width, (long long)c->heads);
+    if (c->head_dim == 0)
+        c->head_dim = c->width / c->heads;
+    if (c->head_dim % 2 != 0)
+        return config_bad(r, ERR_CONFIG, "head_dim is %lld, want an even number",
+                          (long long)c->head_dim);
+    if (padding)
+        c->padding = json_is_integer(padding) ? json_integer_value(padding) : -1;
+    if (json_is_integer(padding) && c->padding == -1)
+        c->padding = c->vocab - 1; /* as PyTorch counts from the end */
+    if (c->padding < -1 || c->padding >= c->vocab)
+        return config_bad(r, ERR_CONFIG, "pad_token_id is %lld, want null or 0 to %lld",
+                          (long long)c->padding, (long long)c->vocab - 1);
+    return 0;
+}
+
+static int config_fill(const struct config_read *r)
+{
+    struct folder_config *c = r->c;
+
+    if (config_family(r) < 0)
+        return r->err->code;
+    c->theta = c->family->theta;
+    c->tied = c->family->tied;
+    c->padding = c->family->padding;
+    c->std = 0.02;
+    if (!json_object_get(r->root, "head_dim"))
+        c->head_dim = c->family->head_dim;
+    if (config_refuse_unknown(r) < 0)
+        return r->err->code;
+    for (size_t i = 0; i < ARRAY_LEN(folder_rows); i++)
+        if (config_row(r, &folder_rows[i]) < 0)
+            return r->err->code;
+    c->groups = c->groups ? c->groups : c->heads;
+    c->attention_bias &= c->family->bias == BIAS_KEY;
+    c->mlp_bias &= c->family->has_mlp_bias;
+    if (config_refuse_values(r) < 0 || config_sizes(r) < 0 || config_rope(r) < 0 ||
+        config_window(r) < 0)
+        return r->err->code;
+    return config_layers(r);
+}
+
+/* The weights of our checkpoints are float32. */
+static char *config_written(json_t *root)
+{
+    char *text;
+
+    if (json_object_get(root, "torch_dtype"))
+        json_object_set_new(root, "torch_dtype", json_string("float32"));
+    if (json_object_get(root, "dtype") || !json_object_get(root, "torch_dtype"))
+        json_object_set_new(root, "dtype", json_string("float32"));
+    text = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS);
+    ASSERT(text);
+    return text;
+}
+
+int folder_config_read(const char *text, size_t len, struct folder_config *c, char **written,
+                       struct err *err)
+{
+    json_error_t why;
+    struct config_read r = {.c = c, .err = err};
+    int rc;
+
+    r.root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
+    if (!json_is_object(r.root)) {
+        rc = r.root ? err_set(err, ERR_CONFIG, "%s/config.json: no JSON object", c->path)
+                    : err_set(err, ERR_CONFIG,
+                              "%s/config.json:%d:%d: %s; want the JSON that transformers wrote",
+                              c->path, why.line, why.column, why.text);
+        json_decref(r.root);
+        return rc;
+    }
+    rc = config_fill(&r);
+    if (rc == 0)
+        *written = config_written(r.root);
+    json_decref(r.root);
+    return rc < 0 ? err->code : 0;
+}

@@ -1,0 +1,104 @@
+/* folder_impl - what the parts of the folder's reader share: the description of a network by its
+ * config.json, and the appending of nodes.
+ *
+ * Threads: one reading is one thread's. */
+#ifndef IMPORT_FOLDER_IMPL_H
+#define IMPORT_FOLDER_IMPL_H
+
+#include "import/folder.h"
+
+enum { FOLDER_MOST_LAYERS = 1000, FOLDER_BATCH = 13 };
+
+/* Where a family has RMS norms of queries and keys. */
+enum folder_qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_ALL };
+
+/* Which products of the attention have a bias. */
+enum folder_bias { BIAS_NONE, BIAS_KEY, BIAS_QKV };
+
+enum folder_window {
+    WINDOW_NONE, /* sliding_window means nothing to it */
+    WINDOW_ALL,  /* all layers slide, where sliding_window is a number */
+    WINDOW_TYPES /* with use_sliding_window, by layer_types or from max_window_layers on */
+};
+
+/* A family is the difference from Llama. */
+struct folder_family {
+    const char *type; /* model_type */
+    enum folder_bias bias;
+    enum folder_qk_norm qk_norm;
+    enum folder_window window;
+    int norms_results; /* 1: norms stand behind attention and MLP, not before them */
+    int is_joined;     /* 1: qkv_proj and gate_up_proj are one product each */
+    int skips_rope;    /* 1: no_rope_layers says which layers have no rotary positions */
+    int has_mlp_bias;
+    /* Of keys that config.json lacks: */
+    int tied;
+    int64_t head_dim; /* 0: hidden_size / num_attention_heads */
+    double theta;
+    int64_t padding; /* -1: none */
+};
+
+struct folder_layer {
+    int slides, has_rope;
+};
+
+/* The network by its config.json. */
+struct folder_config {
+    const struct folder_family *family;
+    const char *path; /* the folder's */
+    int64_t vocab, width, inner, layers, heads, groups, head_dim, positions, window, padding,
+        context;
+    double eps, std, dropout, theta;
+    int tied, attention_bias, mlp_bias;
+    int rope_is_llama3; /* else frequencies are divided by rope_factor */
+    double rope_factor, rope_low, rope_high, rope_positions;
+    struct folder_layer layer[FOLDER_MOST_LAYERS];
+};
+
+/* Fill c, but for the context, from config.json's text.  *written gets the text that a checkpoint
+ * has beside its float32 weights, for free(). */
+int folder_config_read(const char *text, size_t len, struct folder_config *c, char **written,
+                       struct err *err);
+const struct folder_family *folder_family_of(const char *type); /* NULL: there is none */
+char *folder_family_names(void);                                /* "llama, ..."; for free() */
+
+/* cos and sin of the rotary positions, [context, head_dim] each, as transformers computes them in
+ * float32. */
+void folder_rope(const struct folder_config *c, float *cosine, float *sine);
+
+/* ---- nodes ---- */
+
+struct folder_make {
+    struct import_network *n;
+    const char *module; /* of the nodes that follow */
+    struct import_arg *arg;
+    int n_args, room_values, room_nodes, room_tensors;
+};
+
+/* Room for a network of so many layers. */
+void folder_make_begin(struct folder_make *m, struct import_network *n, int64_t layers);
+/* Enter the module, a format and its arguments. */
+void folder_module(struct folder_make *m, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+int folder_input(struct folder_make *m, const char *name, int64_t context);
+/* The parameter `name` of the present module, [a,b], or [a] if b is 0. */
+int folder_param(struct folder_make *m, const char *name, int64_t a, int64_t b);
+int folder_constant(struct folder_make *m, const char *name, enum import_type type, int64_t a,
+                    int64_t b, const void *elements); /* [1,1,a,b] */
+
+/* Append nodes; each returns the value that it makes. */
+int folder_embed(struct folder_make *m, int table, int tokens, int64_t padding);
+int folder_linear(struct folder_make *m, int x, int weight, int bias); /* bias: or NO_VALUE */
+int folder_rms_norm(struct folder_make *m, int x, int weight, double eps);
+int folder_heads(struct folder_make *m, int x, int64_t heads); /* [N,T,H*D]: [N,T,H,D] */
+int folder_join(struct folder_make *m, int x);                 /* and back */
+int folder_turn(struct folder_make *m, int x);                 /* [N,T,H,D] and [N,H,T,D] */
+int folder_both(struct folder_make *m, const char *target, int a, int b); /* as a is */
+int folder_one(struct folder_make *m, const char *target, int x);
+int folder_slice(struct folder_make *m, int x, int64_t start, int64_t end); /* of the last */
+int folder_cat(struct folder_make *m, int a, int b);                        /* of the last */
+/* mask: a constant, or NO_VALUE: causal. */
+int folder_attend(struct folder_make *m, const int qkv[3], int mask, double dropout);
+
+#endif

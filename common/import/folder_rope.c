@@ -1,0 +1,50 @@
+/* folder_rope - rotary positions, by the frequencies of config.json.
+ *
+ * Column i of the first half of a head turns by position * theta^(-2i / head_dim); the second half
+ * has the same angles.  transformers computes in float32, and so does this: the angle of a late
+ * position loses bits, which the weights were trained with. */
+#include <math.h>
+
+#include "import/folder_impl.h"
+
+/* Llama 3.1: slow frequencies are divided by the factor, fast ones stay, and those between are
+ * mixed. */
+static float rope_llama3(const struct folder_config *c, float frequency)
+{
+    const double length = 2 * M_PI / (double)frequency;
+    const double slow = c->rope_positions / c->rope_low, fast = c->rope_positions / c->rope_high;
+    const float divided = frequency / (float)c->rope_factor;
+    float share;
+
+    if (length > slow)
+        return divided;
+    if (length < fast)
+        return frequency;
+    share = (float)((c->rope_positions / length - c->rope_low) / (c->rope_high - c->rope_low));
+    return (1 - share) * divided + share * frequency;
+}
+
+static float rope_frequency(const struct folder_config *c, int64_t i)
+{
+    const float frequency = 1 / powf((float)c->theta, (float)(2 * i) / (float)c->head_dim);
+
+    return c->rope_is_llama3 ? rope_llama3(c, frequency) : frequency / (float)c->rope_factor;
+}
+
+void folder_rope(const struct folder_config *c, float *cosine, float *sine)
+{
+    const int64_t half = c->head_dim / 2;
+
+    for (int64_t i = 0; i < half; i++) {
+        const float frequency = rope_frequency(c, i);
+
+        for (int64_t t = 0; t < c->context; t++) {
+            const float angle = (float)t * frequency;
+
+            for (int64_t k = i; k < c->head_dim; k += half) {
+                cosine[t * c->head_dim + k] = (float)cos((double)angle);
+                sine[t * c->head_dim + k] = (float)sin((double)angle);
+            }
+        }
+    }
+}
