@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "ckpt/beside.h"
 #include "ckpt/ckpt_impl.h"
 #include "ckpt/file.h"
 #include "ckpt/generations.h"
@@ -88,7 +89,8 @@ static int is_of_checkpoint(DIR *d, const char *name)
         return 1;
     for (int i = 0; i < CKPT_FILES; i++)
         known |= !strcmp(name, ckpt_file_name((enum ckpt_file)i));
-    return known && fstatat(dirfd(d), name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode);
+    return (known || beside_is_name(name)) &&
+           fstatat(dirfd(d), name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode);
 }
 
 int ckpt_is_alone(const char *folder)
@@ -251,10 +253,13 @@ int ckpt_place(const char *run_dir, const char *aside, const struct ckpt_content
 {
     char *folder = generations_folder(run_dir);
     char name[GENERATION_NAME];
-    int rc, unlinked = 0;
+    int rc = c->beside ? beside_copy(c->beside, aside, err) : 0, unlinked = 0;
 
     generation_name(c->state.step, name);
-    rc = ckpt_folder_place(run_dir, folder, aside, name, err);
+    if (rc < 0)
+        ckpt_remove(aside);
+    else
+        rc = ckpt_folder_place(run_dir, folder, aside, name, err);
     if (rc >= 0) {
         unlinked = rc;
         rc = point_best(run_dir, folder, c, err);

@@ -65,6 +65,7 @@ enum { CKPT_MOST_BEST = 16 };
 
 struct ckpt_content {
     struct ckpt_state state;
+    const char *beside; /* the folder whose tokenizer is copied (ckpt/beside.h); NULL: none */
     int64_t best[CKPT_MOST_BEST]; /* [n_best] steps of generations that stay, the best first */
     int n_best;
     const struct st_tensor *model; /* [n_model] */

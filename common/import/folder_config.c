@@ -45,12 +45,27 @@ static const struct folder_row folder_rows[] = {
 };
 
 /* Keys that are read elsewhere in this file. */
-static const char *const folder_read_keys[] = {
-    "model_type",     "hidden_act",       "rope_parameters",        "rope_scaling",
-    "rope_theta",     "sliding_window",   "use_sliding_window",     "max_window_layers",
-    "layer_types",    "no_rope_layers",   "no_rope_layer_interval", "pad_token_id",
-    "resid_pdrop",    "embd_pdrop",       "partial_rotary_factor",  "is_encoder_decoder",
-    "pretraining_tp", "rope_interleaved", "quantization_config",    NULL};
+static const char *const folder_read_keys[] = {"model_type",
+                                               "hidden_act",
+                                               "rope_parameters",
+                                               "rope_scaling",
+                                               "rope_theta",
+                                               "sliding_window",
+                                               "use_sliding_window",
+                                               "max_window_layers",
+                                               "layer_types",
+                                               "no_rope_layers",
+                                               "no_rope_layer_interval",
+                                               "pad_token_id",
+                                               "resid_pdrop",
+                                               "embd_pdrop",
+                                               "partial_rotary_factor",
+                                               "is_encoder_decoder",
+                                               "pretraining_tp",
+                                               "rope_interleaved",
+                                               "quantization_config",
+                                               "use_mrope",
+                                               NULL};
 
 /* Keys that change no number of the network. */
 static const char *const folder_harmless[] = {"_name_or_path",
@@ -64,6 +79,7 @@ static const char *const folder_harmless[] = {"_name_or_path",
                                               "eos_token_id",
                                               "finetuning_task",
                                               "id2label",
+                                              "is_llama_config",
                                               "label2id",
                                               "original_max_position_embeddings",
                                               "output_attentions",
@@ -74,6 +90,7 @@ static const char *const folder_harmless[] = {"_name_or_path",
                                               "tokenizer_class",
                                               "torch_dtype",
                                               "transformers_version",
+                                              "transformers.js_config",
                                               "use_cache",
                                               NULL};
 
@@ -200,7 +217,8 @@ static int config_refuse_values(const struct config_read *r)
                           "in float32, bfloat16 or float16");
     if (config_only(r, "resid_pdrop", 0) < 0 || config_only(r, "embd_pdrop", 0) < 0 ||
         config_only(r, "partial_rotary_factor", 1) < 0 ||
-        config_only(r, "is_encoder_decoder", 0) < 0 || config_only(r, "rope_interleaved", 0) < 0)
+        config_only(r, "is_encoder_decoder", 0) < 0 || config_only(r, "rope_interleaved", 0) < 0 ||
+        config_only(r, "use_mrope", 0) < 0)
         return r->err->code;
     return 0;
 }

@@ -183,6 +183,12 @@ static void contents_add_imported(struct contents *c, int file, const struct imp
     free(is_kept);
 }
 
+/* The folder that the network came from; NULL: it came from a file, or there is none. */
+static const char *contents_beside(struct contents *c, const struct state *s)
+{
+    return s->network && s->network->config ? arena_strdup(&c->memory, s->network->path) : NULL;
+}
+
 void contents_init(struct contents *c, const struct state *s)
 {
     size_t n = s->network ? 1 + (size_t)s->network->n_tensors : 1;
@@ -204,6 +210,7 @@ void contents_init(struct contents *c, const struct state *s)
             contents_add_imported(c, OF_AVERAGE, s->network);
     }
     c->files = (struct ckpt_content){
+        .beside = contents_beside(c, s),
         .model = c->tensor[OF_MODEL],
         .n_model = c->n[OF_MODEL],
         .optimizer = c->tensor[OF_OPTIMIZER],

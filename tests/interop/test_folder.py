@@ -185,6 +185,21 @@ class Refused(Folder):
             json.dump(config, file)
         self.refused("mlp.gate_proj.weight", "[112,64]", "[120,64]")
 
+    def test_beside(self):
+        """A generation has the tokenizer, and goes with it when newer ones come"""
+        given = {"tokenizer.json": b"{}" * 800000, "tokenizer_config.json": b"", "vocab.json": b"1"}
+        for name, data in given.items():
+            with open(self.path("net", name), "wb") as file:
+                file.write(data)
+        self.run_ours("new", **{"train.max_steps": 4, "checkpoint.every_steps": 1,
+                                "checkpoint.keep": 1})
+        folder = self.path("new", "checkpoints")
+        self.assertEqual([n for n in os.listdir(folder) if n.startswith("step")],
+                         ["step-00000004"])
+        for name, data in given.items():
+            with open(os.path.join(folder, "latest", name), "rb") as file:
+                self.assertEqual(file.read(), data, name)
+
     def test_random(self):
         """The config alone is enough; weights have its deviation"""
         for name in os.listdir(self.path("net")):
