@@ -236,6 +236,38 @@ static int rope_number(const struct config_read *r, const json_t *rope, const ch
     return 0;
 }
 
+/* As rope_number, of a key that may be missing. */
+static int rope_optional(const struct config_read *r, const json_t *rope, const char *key,
+                         double def, double *to)
+{
+    const json_t *v = json_object_get(rope, key);
+
+    *to = def;
+    return !v || json_is_null(v) ? 0 : rope_number(r, rope, key, to);
+}
+
+/* Both bounds of the columns that are mixed, and the positions of pre-training. */
+static int rope_bounds(const struct config_read *r, const json_t *rope)
+{
+    struct folder_config *c = r->c;
+    const int is_yarn = c->rope_is_yarn;
+    const char *const low = is_yarn ? "beta_slow" : "low_freq_factor", *const high =
+                                                                           is_yarn
+                                                                               ? "beta_fast"
+                                                                               : "high_freq_factor";
+
+    if ((is_yarn ? rope_optional(r, rope, low, 1, &c->rope_low)
+                 : rope_number(r, rope, low, &c->rope_low)) < 0 ||
+        (is_yarn ? rope_optional(r, rope, high, 32, &c->rope_high)
+                 : rope_number(r, rope, high, &c->rope_high)) < 0 ||
+        rope_number(r, rope, "original_max_position_embeddings", &c->rope_positions) < 0)
+        return r->err->code;
+    return c->rope_high > c->rope_low
+               ? 0
+               : config_bad(r, ERR_CONFIG, "rope_parameters: %s is %g, want more than %s, %g", high,
+                            c->rope_high, low, c->rope_low);
+}
+
 static int rope_scaled(const struct config_read *r, const json_t *rope, const char *type)
 {
     struct folder_config *c = r->c;
@@ -243,29 +275,30 @@ static int rope_scaled(const struct config_read *r, const json_t *rope, const ch
     if (!strcmp(type, "default"))
         return 0;
     c->rope_is_llama3 = !strcmp(type, "llama3");
-    if (!c->rope_is_llama3 && strcmp(type, "linear") != 0)
+    c->rope_is_yarn = !strcmp(type, "yarn");
+    if (!c->rope_is_llama3 && !c->rope_is_yarn && strcmp(type, "linear") != 0)
         return config_bad(r, ERR_UNSUPPORTED,
-                          "rope_type %.40s is not supported; want default, linear or llama3", type);
+                          "rope_type %.40s is not supported; want default, linear, llama3 or yarn",
+                          type);
     if (rope_number(r, rope, "factor", &c->rope_factor) < 0)
         return r->err->code;
-    if (!c->rope_is_llama3)
+    if (!c->rope_is_llama3 && !c->rope_is_yarn)
         return 0;
-    if (rope_number(r, rope, "low_freq_factor", &c->rope_low) < 0 ||
-        rope_number(r, rope, "high_freq_factor", &c->rope_high) < 0 ||
-        rope_number(r, rope, "original_max_position_embeddings", &c->rope_positions) < 0)
+    if (rope_bounds(r, rope) < 0)
         return r->err->code;
-    return c->rope_high > c->rope_low
-               ? 0
-               : config_bad(r, ERR_CONFIG,
-                            "rope_parameters: high_freq_factor is %g, want more than "
-                            "low_freq_factor, %g",
-                            c->rope_high, c->rope_low);
+    return c->rope_is_yarn ? rope_optional(r, rope, "attention_factor",
+                                           c->rope_factor > 1 ? 0.1 * log(c->rope_factor) + 1 : 1,
+                                           &c->rope_scale)
+                           : 0;
 }
 
 /* rope_scaling wins over rope_parameters, as in transformers. */
 static int config_rope(const struct config_read *r)
 {
-    static const char *const known[] = {"rope_theta",
+    static const char *const known[] = {"attention_factor",
+                                        "beta_fast",
+                                        "beta_slow",
+                                        "rope_theta",
                                         "rope_type",
                                         "type",
                                         "factor",
@@ -279,7 +312,7 @@ static int config_rope(const struct config_read *r)
     const char *key;
     json_t *v;
 
-    r->c->rope_factor = 1;
+    r->c->rope_factor = r->c->rope_scale = 1;
     if (config_of(r, "rope_theta") && rope_number(r, r->root, "rope_theta", &r->c->theta) < 0)
         return r->err->code;
     if (!rope)

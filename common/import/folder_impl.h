@@ -50,8 +50,9 @@ struct folder_config {
         context;
     double eps, std, dropout, theta;
     int tied, attention_bias, mlp_bias;
-    int rope_is_llama3; /* else frequencies are divided by rope_factor */
+    int rope_is_llama3, rope_is_yarn; /* else frequencies are divided by rope_factor */
     double rope_factor, rope_low, rope_high, rope_positions;
+    double rope_scale; /* yarn's factor of cos and sin; else 1 */
     struct folder_layer layer[FOLDER_MOST_LAYERS];
 };
 

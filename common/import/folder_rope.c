@@ -24,10 +24,32 @@ static float rope_llama3(const struct folder_config *c, float frequency)
     return (1 - share) * divided + share * frequency;
 }
 
+/* The column that turns so often within the positions of pre-training. */
+static double rope_column(const struct folder_config *c, double turns)
+{
+    return (double)c->head_dim * log(c->rope_positions / (turns * 2 * M_PI)) / (2 * log(c->theta));
+}
+
+/* YaRN: columns before the first one stay, those behind the last one are divided by the factor, and
+ * those between are mixed. */
+static float rope_yarn(const struct folder_config *c, int64_t i, float frequency)
+{
+    const double first = fmax(floor(rope_column(c, c->rope_high)), 0);
+    double last = fmin(ceil(rope_column(c, c->rope_low)), (double)c->head_dim - 1);
+    float share;
+
+    if (last == first)
+        last += 0.001;
+    share = (float)fmin(fmax(((double)i - first) / (last - first), 0), 1);
+    return frequency / (float)c->rope_factor * share + frequency * (1 - share);
+}
+
 static float rope_frequency(const struct folder_config *c, int64_t i)
 {
     const float frequency = 1 / powf((float)c->theta, (float)(2 * i) / (float)c->head_dim);
 
+    if (c->rope_is_yarn)
+        return rope_yarn(c, i, frequency);
     return c->rope_is_llama3 ? rope_llama3(c, frequency) : frequency / (float)c->rope_factor;
 }
 
@@ -42,8 +64,8 @@ void folder_rope(const struct folder_config *c, float *cosine, float *sine)
             const float angle = (float)t * frequency;
 
             for (int64_t k = i; k < c->head_dim; k += half) {
-                cosine[t * c->head_dim + k] = (float)cos((double)angle);
-                sine[t * c->head_dim + k] = (float)sin((double)angle);
+                cosine[t * c->head_dim + k] = (float)(c->rope_scale * cos((double)angle));
+                sine[t * c->head_dim + k] = (float)(c->rope_scale * sin((double)angle));
             }
         }
     }

@@ -39,6 +39,8 @@ FAMILIES = {
         tie_word_embeddings=True, rope_parameters=LLAMA3, head_dim=24)),
     "linear": (t.LlamaForCausalLM, t.LlamaConfig(
         **SMALL, rope_parameters=dict(rope_type="linear", rope_theta=1e4, factor=4.0))),
+    "yarn": (t.Qwen3ForCausalLM, t.Qwen3Config(**SMALL, head_dim=32, rope_parameters=dict(
+        rope_type="yarn", rope_theta=100.0, factor=4.0, original_max_position_embeddings=64))),
     "mistral": (t.MistralForCausalLM, t.MistralConfig(**SMALL, sliding_window=5)),
     "qwen2": (t.Qwen2ForCausalLM, t.Qwen2Config(
         **SMALL, use_sliding_window=True, sliding_window=6, max_window_layers=1)),
