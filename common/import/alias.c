@@ -178,7 +178,8 @@ void lower_track(struct lower *l, const struct import_node *n)
 {
     static const char *const same[] = {"alias", "detach", "detach_", NULL};
     static const char *const maybe[] = {"dropout",    "feature_dropout", "alpha_dropout", "type_as",
-                                        "reshape_as", "view_as",         "diagonal",      NULL};
+                                        "reshape_as", "view_as",         "diagonal",      "movedim",
+                                        "mT",         "numpy_T",         "narrow",        NULL};
 
     if (lower_failed(l))
         return;

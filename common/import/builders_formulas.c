@@ -1,5 +1,6 @@
 /* builders_formulas - operators that PyTorch has as one, and that are a few of ours: variances,
  * weight norm, activations with parameters, and the largest elements of a dimension. */
+#include <float.h>
 #include <math.h>
 
 #include "import/lower_impl.h"
@@ -206,6 +207,23 @@ static void builders_add_product(struct lower *l, int kind)
         lower_set(l, 0, lower_binary(l, EW_ADD, x, y));
 }
 
+/* Limits that are tensors; kind: the sum of 1 for the lower one and 2 for the upper one. */
+static void builders_limit(struct lower *l, int kind)
+{
+    struct lowered x = lower_in(l, "self", 0);
+
+    for (int k = 0; k < 2 && !lower_failed(l); k++) {
+        const struct lowered by = kind >> k & 1
+                                      ? lower_in(l, k ? "max" : "min", k && kind == 3 ? 2 : 1)
+                                      : (struct lowered){0};
+
+        if (by.kind != LOWERED_NONE && !lower_failed(l))
+            x = lower_binary(l, k ? EW_MIN : EW_MAX, x, by);
+    }
+    if (!lower_failed(l))
+        lower_set(l, 0, x);
+}
+
 /* The first half of a dimension times the sigmoid of the second one. */
 static void builders_glu(struct lower *l, int kind)
 {
@@ -226,6 +244,125 @@ static void builders_glu(struct lower *l, int kind)
     x.dim[dim] = extent_of(n / 2);
     lower_set(l, 0, lower_with(x, compose_elementwise(&l->c, EW_MUL, a, b)));
 }
+
+/* ---- activations, and functions of one tensor ---- */
+
+enum { FORMULAS_SELU, FORMULAS_CELU, FORMULAS_LOG_SIGMOID, FORMULAS_LOG2, FORMULAS_LOG10 };
+
+static struct lowered formulas_constants(struct lower *l, enum elementwise kind, struct lowered x,
+                                         double p, double q)
+{
+    return lower_failed(l)
+               ? x
+               : lower_with(x, compose_constants(&l->c, kind, x.value, (float)p, (float)q));
+}
+
+static void builders_scaled(struct lower *l, int kind)
+{
+    const double alpha = lower_real(l, "alpha", 1, 1);
+    struct lowered x = lower_spread(l, lower_in(l, "self", 0));
+
+    switch (kind) {
+    case FORMULAS_SELU:
+        x = formulas_constants(l, EW_ELU, x, 1.6732632423543772, 1.0507009873554805);
+        break;
+    case FORMULAS_CELU:
+        if (!(alpha > 0))
+            lower_fail(l, ERR_UNSUPPORTED, "its alpha is %g, want a positive number", alpha);
+        x = formulas_constants(l, EW_ELU, formulas_times(l, x, 1 / alpha, 0), 1, alpha);
+        break;
+    case FORMULAS_LOG_SIGMOID: /* -softplus(-x) */
+        x = formulas_constants(l, EW_SOFTPLUS, formulas_times(l, x, -1, 0), 1, 20);
+        x = formulas_times(l, x, -1, 0);
+        break;
+    default:
+        x = formulas_constants(l, EW_LOG, x, 0, 0);
+        x = formulas_times(l, x, 1 / log(kind == FORMULAS_LOG2 ? 2 : 10), 0);
+    }
+    if (!lower_failed(l))
+        lower_set(l, 0, x);
+}
+
+/* A number to the power of x; kind 1: the number is 2. */
+static void builders_power_of(struct lower *l, int kind)
+{
+    const double base = kind ? 2 : lower_real(l, "self", 0, 1);
+    struct lowered x = lower_spread(l, lower_in(l, kind ? "self" : "exponent", !kind));
+
+    if (!(base > 0))
+        lower_fail(l, ERR_UNSUPPORTED, "its base is %g, want a positive number", base);
+    x = formulas_constants(l, EW_EXP, formulas_times(l, x, log(base), 0), 0, 0);
+    if (!lower_failed(l))
+        lower_set(l, 0, x);
+}
+
+enum { FORMULAS_SOFT, FORMULAS_HARD, FORMULAS_THRESHOLD };
+
+/* Activations that are a number within bounds: softshrink, hardshrink and threshold. */
+static void builders_shrink(struct lower *l, int kind)
+{
+    const int is_threshold = kind == FORMULAS_THRESHOLD;
+    const double limit = lower_real(l, is_threshold ? "threshold" : "lambd", 1, 0.5),
+                 value = is_threshold ? lower_real(l, "value", 2, 0) : 0;
+    struct lowered x = lower_spread(l, lower_in(l, "self", 0)), y;
+    int far;
+
+    if (!is_threshold && !(limit >= 0))
+        lower_fail(l, ERR_UNSUPPORTED, "its lambd is %g, want 0 or more", limit);
+    if (lower_failed(l))
+        return;
+    if (kind == FORMULAS_SOFT) {
+        y = formulas_constants(l, EW_CLIP, x, -limit, limit);
+        lower_set(l, 0, lower_with(x, compose_elementwise(&l->c, EW_SUB, x.value, y.value)));
+        return;
+    }
+    far = is_threshold ? x.value : compose_elementwise(&l->c, EW_ABS, x.value, NO_VALUE);
+    far = compose_elementwise(&l->c, EW_GT, far, compose_scalar(&l->c, limit));
+    lower_set(l, 0,
+              lower_with(x, compose_where(&l->c, far, x.value, compose_scalar(&l->c, value))));
+}
+
+/* ---- products along a dimension ---- */
+
+/* x over its length along dim, of which the least is eps. */
+static struct lowered formulas_normalized(struct lower *l, struct lowered x, int dim, double eps)
+{
+    struct lowered norm = x = lower_spread(l, x);
+
+    if (lower_failed(l))
+        return x;
+    norm.dim[dim] = extent_of(1);
+    norm.value = compose_norm(&l->c, x.value, 2, lower_axes(&x, 1u << dim), 1);
+    norm = formulas_constants(l, EW_CLIP, norm, eps, FLT_MAX);
+    return lower_failed(l) ? x : lower_binary(l, EW_DIV, x, norm);
+}
+
+static void builders_cosine(struct lower *l, int kind)
+{
+    struct lowered a = lower_in(l, "x1", 0), b = lower_in(l, "x2", 1);
+    const int dim = lower_dim(l, "dim", 2, a.n, 1);
+    const double eps = lower_real(l, "eps", 3, 1e-8);
+
+    (void)kind;
+    if (!lower_failed(l) && a.n != b.n)
+        lower_fail(l, ERR_UNSUPPORTED, "its tensors have %d and %d dimensions, want as many", a.n,
+                   b.n);
+    lower_refuse_batch(l, &a, 1u << dim, "sums over");
+    lower_refuse_batch(l, &b, 1u << dim, "sums over");
+    a = formulas_normalized(l, a, dim, eps);
+    b = formulas_normalized(l, b, dim, eps);
+    if (lower_failed(l))
+        return;
+    a = lower_spread(l, lower_binary(l, EW_MUL, a, b));
+    if (!lower_failed(l))
+        lower_set(l, 0,
+                  formulas_reduced(
+                      l, a, 1u << dim, 0,
+                      compose_reduce(&l->c, REDUCE_SUM, a.value, lower_axes(&a, 1u << dim), 1)));
+}
+
+#define BOTH(name, build, kind) \
+    {name ".default", build, kind}, { name "_.default", build, kind }
 
 const struct import_builder import_formulas[] = {
     {"var.default", builders_variance, FORMULAS_VAR},
@@ -251,5 +388,19 @@ const struct import_builder import_formulas[] = {
     {"addcmul.default", builders_add_product, EW_MUL},
     {"addcdiv.default", builders_add_product, EW_DIV},
     {"glu.default", builders_glu, 0},
+    {"clamp.Tensor", builders_limit, 3},
+    {"clamp_min.Tensor", builders_limit, 1},
+    {"clamp_max.Tensor", builders_limit, 2},
+    BOTH("selu", builders_scaled, FORMULAS_SELU),
+    BOTH("celu", builders_scaled, FORMULAS_CELU),
+    BOTH("log2", builders_scaled, FORMULAS_LOG2),
+    BOTH("log10", builders_scaled, FORMULAS_LOG10),
+    BOTH("exp2", builders_power_of, 1),
+    BOTH("threshold", builders_shrink, FORMULAS_THRESHOLD),
+    {"log_sigmoid.default", builders_scaled, FORMULAS_LOG_SIGMOID},
+    {"pow.Scalar", builders_power_of, 0},
+    {"softshrink.default", builders_shrink, FORMULAS_SOFT},
+    {"hardshrink.default", builders_shrink, FORMULAS_HARD},
+    {"cosine_similarity.default", builders_cosine, 0},
     {0},
 };

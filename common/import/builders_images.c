@@ -2,7 +2,8 @@
  * and the places of an image.
  *
  * A transposed convolution is one of its input with zeros between the elements, by the weight
- * turned round.  Lines [N,C,L] are images of one row. */
+ * turned round.  Lines [N,C,L] are images of one row.  Beside them stand operators that turn, flip,
+ * repeat or cut tensors of any shape. */
 #include "import/lower_impl.h"
 
 /* ---- transposed convolutions ---- */
@@ -235,11 +236,150 @@ static void builders_channels(struct lower *l, int kind)
     lower_set(l, 0, lower_with(x, compose_reshape(&l->c, y, s)));
 }
 
+/* ---- orders of dimensions and of elements ---- */
+
+/* A list of dimensions as those of x, each once; returns their number. */
+static int turns_dims(struct lower *l, const char *name, int place, int n, int dim[])
+{
+    int64_t given[SHAPE_MAX_DIMS];
+    const int count = lower_ints(l, name, place, given, SHAPE_MAX_DIMS);
+    unsigned seen = 0;
+
+    for (int i = 0; i < count && !lower_failed(l); i++) {
+        dim[i] = (int)(given[i] < 0 ? given[i] + n : given[i]);
+        if (dim[i] < 0 || dim[i] >= n || seen >> dim[i] & 1)
+            lower_fail(l, ERR_CONFIG, "its %s has %lld, want each of %d dimensions at most once",
+                       name, (long long)given[i], n);
+        else
+            seen |= 1u << dim[i];
+    }
+    return count;
+}
+
+/* Dimensions `source` go to the places `destination`, the others stay in their order. */
+static void builders_movedim(struct lower *l, int kind)
+{
+    const struct lowered x = lower_real_value(l, lower_in(l, "self", 0));
+    int from[SHAPE_MAX_DIMS], to[SHAPE_MAX_DIMS], order[SHAPE_MAX_DIMS], next = 0;
+    const int n = turns_dims(l, "source", 1, x.n, from),
+              m = turns_dims(l, "destination", 2, x.n, to);
+    unsigned moved = 0;
+
+    (void)kind;
+    if (!lower_failed(l) && n != m)
+        lower_fail(l, ERR_CONFIG, "it moves %d dimensions to %d places", n, m);
+    if (lower_failed(l))
+        return;
+    for (int d = 0; d < x.n; d++)
+        order[d] = -1;
+    for (int i = 0; i < n; i++) {
+        order[to[i]] = from[i];
+        moved |= 1u << from[i];
+    }
+    for (int d = 0; d < x.n; d++) {
+        while (order[d] < 0 && moved >> next & 1)
+            next++;
+        order[d] = order[d] < 0 ? next++ : order[d];
+    }
+    lower_set(l, 0, lower_permute(x, order));
+}
+
+/* The last two dimensions turned; kind 1: all of them. */
+static void builders_turned(struct lower *l, int kind)
+{
+    const struct lowered x = lower_real_value(l, lower_in(l, "self", 0));
+    int order[SHAPE_MAX_DIMS];
+
+    if (lower_failed(l))
+        return;
+    for (int d = 0; d < x.n; d++)
+        order[d] = kind ? x.n - 1 - d : x.n >= 2 && d >= x.n - 2 ? 2 * x.n - 3 - d : d;
+    lower_set(l, 0, lower_permute(x, order));
+}
+
+static void builders_flip(struct lower *l, int kind)
+{
+    struct lowered x = lower_spread(l, lower_in(l, "self", 0));
+    int dim[SHAPE_MAX_DIMS];
+    const int n = turns_dims(l, "dims", 1, x.n, dim);
+
+    (void)kind;
+    for (int i = 0; i < n && !lower_failed(l); i++) {
+        const int64_t extent = extent_exported(l, x.dim[dim[i]]);
+        int64_t *at;
+
+        lower_refuse_batch(l, &x, 1u << dim[i], "turns round");
+        if (lower_failed(l) || !compose_has_room(&l->c, extent, 1))
+            return;
+        at = arena_alloc(&l->arena, (size_t)extent * sizeof *at + 1);
+        for (int64_t k = 0; k < extent; k++)
+            at[k] = extent - 1 - k;
+        if (extent > 1)
+            x.value = compose_select_many(&l->c, x.value, x.at[dim[i]], at, extent);
+    }
+    lower_set(l, 0, x);
+}
+
+/* Each element of a dimension so many times, one behind the other. */
+static void builders_repeat_each(struct lower *l, int kind)
+{
+    const struct import_value *to = &l->net->value[l->node->out[0]];
+    struct lowered x = lower_in(l, "self", 0);
+    const int64_t times = lower_int(l, "repeats", 1, 1);
+    const int dim = lower_dim(l, "dim", 2, x.n, 0);
+
+    (void)kind;
+    if (!lower_arg(l, "dim", 2) || lower_arg(l, "dim", 2)->kind != IMPORT_INT)
+        lower_fail(l, ERR_UNSUPPORTED, "it has no dim, and would join all samples; want a dim");
+    if (!lower_failed(l) && times < 1)
+        lower_fail(l, ERR_CONFIG, "it repeats %lld times, want 1 or more", (long long)times);
+    x = lower_unsqueeze(l, x, dim + 1);
+    if (lower_failed(l))
+        return;
+    x.dim[dim + 1] = extent_of(times);
+    x.repeats |= times > 1 ? 1u << (dim + 1) : 0;
+    lower_set(l, 0, lower_reshape(l, x, to->dim, to->n_dims));
+}
+
+/* tril, and triu (kind 1): matrices with zeros above, or below, a diagonal. */
+static void builders_triangle(struct lower *l, int kind)
+{
+    struct lowered x = lower_plain(l, lower_in(l, "self", 0));
+    const int64_t diagonal = lower_int(l, "diagonal", 1, 0);
+    int64_t rows, cols;
+    float *keep;
+
+    if (!lower_failed(l) && x.n < 2)
+        lower_fail(l, ERR_CONFIG, "its input has %d dimensions, want matrices", x.n);
+    if (lower_failed(l))
+        return;
+    lower_refuse_batch(l, &x, 3u << (x.n - 2), "cuts");
+    rows = extent_exported(l, x.dim[x.n - 2]);
+    cols = extent_exported(l, x.dim[x.n - 1]);
+    if (lower_failed(l) || !compose_has_room(&l->c, rows, cols))
+        return;
+    keep = arena_alloc(&l->arena, (size_t)(rows * cols) * sizeof *keep + 1);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t k = 0; k < cols; k++)
+            keep[i * cols + k] = kind ? k - i >= diagonal : k - i <= diagonal;
+    lower_set(l, 0,
+              lower_with(x, compose_where(&l->c, compose_const(&l->c, SHAPE(rows, cols), keep),
+                                          x.value, compose_scalar(&l->c, 0))));
+}
+
 const struct import_builder import_images[] = {
     {"conv_transpose1d.default", lower_conv_transposed, 0},
     {"conv_transpose2d.input", lower_conv_transposed, 0},
     {"pixel_shuffle.default", builders_pixels, IMAGES_SHUFFLE},
     {"pixel_unshuffle.default", builders_pixels, IMAGES_UNSHUFFLE},
     {"channel_shuffle.default", builders_channels, 0},
+    {"movedim.int", builders_movedim, 0},
+    {"movedim.intlist", builders_movedim, 0},
+    {"mT.default", builders_turned, 0},
+    {"numpy_T.default", builders_turned, 1},
+    {"flip.default", builders_flip, 0},
+    {"repeat_interleave.self_int", builders_repeat_each, 0},
+    {"tril.default", builders_triangle, 0},
+    {"triu.default", builders_triangle, 1},
     {0},
 };

@@ -47,7 +47,9 @@ static void builders_index_one(struct lower *l, struct lowered x, int at, int fr
         lower_fail(l, ERR_UNSUPPORTED, "its mask is no constant: the result has no fixed shape");
     index = lower_plain(l, lower_pick_value(l, index, extent_exported(l, x.dim[0])));
     if (!lower_failed(l) && index.n + x.n - 1 > SHAPE_MAX_DIMS)
-        lower_fail(l, ERR_UNSUPPORTED, "more than %d dimensions", SHAPE_MAX_DIMS);
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "it makes more than %d dimensions: join some of them by a reshape before",
+                   SHAPE_MAX_DIMS);
     if (lower_failed(l))
         return;
     for (int d = 0; d < index.n; d++)
@@ -175,7 +177,9 @@ static void builders_index_grid(struct lower *l, struct lowered x, int first, in
             rank = t->n_dims;
     }
     if (!lower_failed(l) && rank + x.n - n > SHAPE_MAX_DIMS)
-        lower_fail(l, ERR_UNSUPPORTED, "more than %d dimensions", SHAPE_MAX_DIMS);
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "it makes more than %d dimensions: join some of them by a reshape before",
+                   SHAPE_MAX_DIMS);
     x = lower_spread(l, x);
     for (int k = 0; k < n && !lower_failed(l); k++) {
         const struct lowered index = lower_at(l, from[k]);

@@ -1,4 +1,4 @@
-/* builders_lines - convolutions and averages of lines [N,C,L], and other sizes of images.
+/* builders_lines - convolutions, pools and other sizes of lines [N,C,L], and sizes of images.
  *
  * A size that the file has is one of elements, never of the batch. */
 #include <string.h>
@@ -81,6 +81,98 @@ static void builders_adaptive_lines(struct lower *l, int kind)
     lower_set(l, 0, lower_with(x, compose_reshape(&l->c, y, SHAPE(s.dim[0], size, s.dim[2]))));
 }
 
+/* x [N,C,L] as images of one row, [N,1,L,C]; NO_VALUE: it failed. */
+static int lines_as_images(struct lower *l, struct lowered *x)
+{
+    struct shape s;
+
+    if (!lower_failed(l) && x->n != 3)
+        lower_fail(l, ERR_UNSUPPORTED, "its input has %d dimensions, want lines [N,C,L]", x->n);
+    lower_refuse_batch(l, x, 6, "combines");
+    *x = lower_channels_last(l, *x);
+    if (lower_failed(l))
+        return NO_VALUE;
+    s = l->m->g->value[x->value].shape;
+    return compose_reshape(&l->c, x->value, SHAPE(s.dim[0], 1, s.dim[1], s.dim[2]));
+}
+
+/* The output, of x's channels: images y of one row. */
+static void lines_set(struct lower *l, struct lowered x, int y)
+{
+    struct shape s;
+
+    if (lower_failed(l))
+        return;
+    s = l->m->g->value[y].shape;
+    x.dim[2] = extent_of(s.dim[2]);
+    lower_set(l, 0, lower_with(x, compose_reshape(&l->c, y, SHAPE(s.dim[0], s.dim[2], s.dim[3]))));
+}
+
+/* kind: the enum pool. */
+static void builders_lines_pool(struct lower *l, int kind)
+{
+    struct lowered x = lower_in(l, "self", 0);
+    struct compose_window win = {.groups = 1, .dilation = {1, 1}};
+    const int is_max = kind == POOL_MAX;
+    int y = lines_as_images(l, &x), pad[2];
+
+    lower_pair(l, "kernel_size", 1, 1, win.kernel);
+    memcpy(win.stride, win.kernel, sizeof win.stride);
+    if (lower_arg(l, "stride", 2) && lower_arg(l, "stride", 2)->n > 0)
+        lower_pair(l, "stride", 2, 1, win.stride);
+    lower_pair(l, "padding", 3, 0, pad);
+    if (is_max)
+        lower_pair(l, "dilation", 4, 1, win.dilation);
+    win.kernel[0] = win.stride[0] = win.dilation[0] = 1;
+    win.pad[1][0] = win.pad[1][1] = pad[0];
+    win.ceil_mode = (int)lower_int(l, "ceil_mode", is_max ? 5 : 4, 0);
+    win.count_pad = (int)lower_int(l, "count_include_pad", 5, 1);
+    if (lower_failed(l))
+        return;
+    y = is_max ? compose_max_pool(&l->c, y, &win) : compose_avg_pool(&l->c, y, &win);
+    lines_set(l, x, y);
+}
+
+static void builders_lines_max(struct lower *l, int kind)
+{
+    struct lowered x = lower_in(l, "self", 0);
+    const int y = lines_as_images(l, &x);
+    int64_t size = 0;
+
+    (void)kind;
+    if (lower_ints(l, "output_size", 1, &size, 1) != 1 || size < 1)
+        lower_fail(l, ERR_UNSUPPORTED, "output_size is %lld, want 1 or more", (long long)size);
+    if (!lower_failed(l))
+        lines_set(l, x, compose_adaptive_max_pool(&l->c, y, 1, size));
+}
+
+/* The factor that the caller gave: a list of one, or a number behind the other arguments. */
+static double lines_scale(struct lower *l, int at)
+{
+    const struct import_arg *a = lower_arg(l, "scale_factors", at);
+
+    if (a && a->n == 1 && a->kind == IMPORT_REALS)
+        return a->reals[0];
+    return a && a->n == 1 && a->kind == IMPORT_INTS ? (double)a->ints[0].number
+                                                    : lower_real(l, "scales", at, 0);
+}
+
+static void builders_lines_resize(struct lower *l, int kind)
+{
+    const struct import_value *to = &l->net->value[l->node->out[0]];
+    const int is_vec = strstr(l->node->target, ".vec") != NULL;
+    struct lowered x = lower_in(l, is_vec ? "input" : "self", 0);
+    const int y = lines_as_images(l, &x);
+    const double scale[2] = {1, lines_scale(l, kind == RESIZE_BILINEAR ? 3 : 2)};
+
+    if (!lower_failed(l) && to->n_dims != 3)
+        lower_fail(l, ERR_CORRUPT, "its output has %d dimensions, want 3", to->n_dims);
+    if (kind == RESIZE_BILINEAR && lower_int(l, "align_corners", 2, 0))
+        kind = RESIZE_BILINEAR_CORNERS;
+    if (!lower_failed(l))
+        lines_set(l, x, compose_resize(&l->c, y, 1, to->dim[2], (enum resize)kind, scale));
+}
+
 /* ---- sizes of images ---- */
 
 /* The factors that the caller gave: one list, or two numbers behind place `at`. */
@@ -125,6 +217,15 @@ const struct import_builder import_lines[] = {
     {"conv1d.default", lower_conv1d, 0},
     {"conv1d.padding", lower_conv1d, 0},
     {"adaptive_avg_pool1d.default", builders_adaptive_lines, 0},
+    {"avg_pool1d.default", builders_lines_pool, POOL_AVG},
+    {"max_pool1d.default", builders_lines_pool, POOL_MAX},
+    {"adaptive_max_pool1d.default", builders_lines_max, 0},
+    {"upsample_linear1d.vec", builders_lines_resize, RESIZE_BILINEAR},
+    {"upsample_linear1d.default", builders_lines_resize, RESIZE_BILINEAR},
+    {"upsample_nearest1d.vec", builders_lines_resize, RESIZE_NEAREST},
+    {"upsample_nearest1d.default", builders_lines_resize, RESIZE_NEAREST},
+    {"_upsample_nearest_exact1d.vec", builders_lines_resize, RESIZE_NEAREST_EXACT},
+    {"_upsample_nearest_exact1d.default", builders_lines_resize, RESIZE_NEAREST_EXACT},
     {"upsample_bilinear2d.vec", builders_resize, RESIZE_BILINEAR},
     {"upsample_bilinear2d.default", builders_resize, RESIZE_BILINEAR},
     {"upsample_nearest2d.vec", builders_resize, RESIZE_NEAREST},

@@ -209,7 +209,9 @@ static void builders_div(struct lower *l, int kind)
     if (lower_failed(l))
         return;
     if (mode && mode->kind == IMPORT_TEXT) {
-        lower_fail(l, ERR_UNSUPPORTED, "rounding mode %s", mode->text);
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "its rounding_mode is %s, want none: divide, and call %s for the quotient",
+                   mode->text, mode->text);
         return;
     }
     if (!math_is_number(l, "other", 1)) {

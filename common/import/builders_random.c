@@ -1,4 +1,4 @@
-/* builders_random - dropout in all its forms.
+/* builders_random - dropout in all its forms, and random numbers.
  *
  * Stochastic depth stands in the graph as random numbers of one per sample that the branch is
  * multiplied by: torchvision's `empty -> bernoulli_(keep) -> div_(keep)`, transformers'
@@ -125,6 +125,61 @@ static void builders_bernoulli(struct lower *l, int kind)
     lower_set(l, 0, random_is_of_samples(&x) ? x : random_value(l, &x, x.keep));
 }
 
+/* Dropout of whole channels: of all places of a sample's feature. */
+static void builders_feature_dropout(struct lower *l, int kind)
+{
+    const struct lowered x = lower_in(l, kind ? "self" : "input", 0);
+    const double p = lower_real(l, "p", 1, 0.5);
+    const int is_on = (int)lower_int(l, "train", 2, 1) || l->net->is_eval;
+    struct lowered mask = {.kind = LOWERED_VALUE, .n = x.n};
+
+    if (!lower_failed(l) && (x.n < 2 || !x.dim[0].is_batch || x.dim[0].outer != 1))
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "it drops channels of a tensor whose first dimension is not the batch, so its "
+                   "random numbers would depend on the number of ranks");
+    if (lower_failed(l) || !is_on || !l->m->g->training || lower_drop_rate(l, p) == 0) {
+        lower_set(l, 0, x);
+        return;
+    }
+    for (int d = 0; d < x.n; d++)
+        mask.dim[d] = d < 2 ? x.dim[d] : extent_of(1);
+    mask = random_value(l, &mask, 1 - p);
+    if (p < 1 && !lower_failed(l))
+        mask = lower_with(mask,
+                          compose_constants(&l->c, EW_AFFINE, mask.value, (float)(1 / (1 - p)), 0));
+    if (!lower_failed(l))
+        lower_set(l, 0, lower_binary(l, EW_MUL, x, mask));
+}
+
+/* Normal random numbers of the shape that the export says, by Box and Muller: the product of
+ * sqrt(-2 log(1 - u)) and cos(2 pi v), for uniform u and v below 1. */
+static void builders_normal(struct lower *l, int kind)
+{
+    const struct import_value *to = &l->net->value[l->node->out[0]];
+    struct lowered y = {.kind = LOWERED_VALUE, .n = to->n_dims};
+    int u, v;
+
+    (void)kind;
+    for (int d = 0; d < to->n_dims; d++)
+        y.dim[d] = d == 0 ? (struct extent){1, 1, 1} : extent_of(to->dim[d]);
+    if (to->n_dims < 1 || to->dim[0] != l->batch)
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "random numbers whose first dimension is not the batch, %lld",
+                   (long long)l->batch);
+    u = random_value(l, &y, -1).value;
+    v = random_value(l, &y, -1).value;
+    if (lower_failed(l))
+        return;
+    u = compose_constants(&l->c, EW_AFFINE, u, -1, 1);
+    u = compose_elementwise(&l->c, EW_LOG, u, NO_VALUE);
+    u = compose_constants(&l->c, EW_AFFINE, u, -2, 0);
+    u = compose_elementwise(&l->c, EW_SQRT, u, NO_VALUE);
+    v = compose_constants(&l->c, EW_AFFINE, v, (float)(2 * M_PI), 0);
+    v = compose_elementwise(&l->c, EW_COS, v, NO_VALUE);
+    v = compose_elementwise(&l->c, EW_MUL, u, v);
+    lower_set(l, 0, lower_plain_value(l, v, y.n, y.dim));
+}
+
 /* Only numbers 0 and 1 say what is kept. */
 static void random_want_keep(struct lower *l, const struct lowered *x)
 {
@@ -188,6 +243,10 @@ const struct import_builder import_random[] = {
     {"dropout.default", builders_dropout, 0},
     {"dropout_.default", builders_dropout, 1},
     {"native_dropout.default", builders_dropout, 0},
+    {"feature_dropout.default", builders_feature_dropout, 0},
+    {"feature_dropout_.default", builders_feature_dropout, 1},
+    {"randn.default", builders_normal, 0},
+    {"randn_like.default", builders_normal, 0},
     {"empty.memory_format", builders_draw, DRAW_EMPTY},
     {"empty_permuted.default", builders_draw, DRAW_EMPTY},
     {"rand.default", builders_draw, DRAW_UNIFORM},

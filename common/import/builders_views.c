@@ -89,7 +89,9 @@ static void builders_permute(struct lower *l, int kind)
     for (int d = 0; d < n; d++) {
         order[d] = (int)(dims[d] < 0 ? dims[d] + n : dims[d]);
         if (order[d] < 0 || order[d] >= n || seen >> order[d] & 1)
-            lower_fail(l, ERR_CONFIG, "dims are no permutation");
+            lower_fail(l, ERR_CONFIG,
+                       "its dims have %lld, want each of %d dimensions once; export it again",
+                       (long long)dims[d], n);
         else
             seen |= 1u << order[d];
     }
@@ -229,8 +231,10 @@ static struct lowered part_of(struct lower *l, struct lowered x, int dim, int64_
     }
     x = lower_real_value(l, x);
     x.dim[dim] = extent_of((stop - start + step - 1) / step);
-    if (x.repeats >> dim & 1)
+    if (x.repeats >> dim & 1) {
+        x.repeats &= extent_is_one(x.dim[dim]) ? ~(1u << dim) : ~0u;
         return x;
+    }
     x.value = compose_slice(&l->c, x.value, x.at[dim], start, stop, step);
     return x;
 }
@@ -246,6 +250,19 @@ static void note_slice(struct lower *l, const struct lowered *x, int dim, int64_
         return;
     import_slice_ends(extent, &start, &stop);
     l->slice[out] = (struct slice_view){from, dim, start, stop};
+}
+
+static void builders_narrow(struct lower *l, int kind)
+{
+    const struct lowered x = lower_in(l, "self", 0);
+    const int dim = lower_dim(l, "dim", 1, x.n, 0);
+    const int64_t start = lower_int(l, "start", 2, 0), n = lower_int(l, "length", 3, 0),
+                  first = lower_failed(l) || start >= 0 ? start
+                                                        : start + extent_exported(l, x.dim[dim]);
+
+    (void)kind;
+    if (!lower_failed(l))
+        lower_set(l, 0, part_of(l, x, dim, first, first + n, 1));
 }
 
 static void builders_slice(struct lower *l, int kind)
@@ -477,7 +494,9 @@ static void builders_roll(struct lower *l, int kind)
 
     (void)kind;
     if (lower_ints(l, "dims", 2, dims, SHAPE_MAX_DIMS) != n)
-        lower_fail(l, ERR_UNSUPPORTED, "want as many dims as shifts");
+        lower_fail(
+            l, ERR_UNSUPPORTED,
+            "it has %d shifts without as many dims, want a dim for each: roll(x, shift, dim)", n);
     for (int i = 0; i < n && !lower_failed(l); i++) {
         const int64_t d = dims[i] < 0 ? dims[i] + x.n : dims[i];
 
@@ -558,6 +577,7 @@ const struct import_builder import_views[] = {
     {"repeat.default", builders_repeat, -1},
     {"tile.default", builders_repeat, -1},
     {"slice.Tensor", builders_slice, 0},
+    {"narrow.default", builders_narrow, 0},
     {"select.int", builders_select, 0},
     {"fill_.Scalar", builders_fill, 0},
     {"zero_.default", builders_fill, 1},

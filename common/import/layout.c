@@ -183,7 +183,9 @@ struct lowered lower_unsqueeze(struct lower *l, struct lowered x, int dim)
     if (lower_failed(l))
         return y;
     if (x.n == SHAPE_MAX_DIMS) {
-        lower_fail(l, ERR_UNSUPPORTED, "more than %d dimensions", SHAPE_MAX_DIMS);
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "it makes more than %d dimensions: join some of them by a reshape before",
+                   SHAPE_MAX_DIMS);
         return y;
     }
     where = dim < x.n ? x.at[dim] : x.n;

@@ -456,9 +456,13 @@ static void lower_node(struct lower *l, const struct import_node *n)
     }
     if (!b && fold_can(n->target))
         lower_fail(l, ERR_UNSUPPORTED,
-                   "this operator is supported for constants alone, and an input of it is none");
+                   "this operator is supported for constants alone, and an input of it is none; "
+                   "run_decompositions() before the save may write it in others");
     else if (!b)
-        lower_fail(l, ERR_UNSUPPORTED, "this operator is not supported");
+        lower_fail(
+            l, ERR_UNSUPPORTED,
+            "this operator is not supported; run_decompositions() before the save may write it in "
+            "others");
     else if (!lower_failed(l))
         b->build(l, b->kind);
     if (n->no_gradient)

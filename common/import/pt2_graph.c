@@ -375,7 +375,7 @@ static const char *graph_target(struct pt2 *p, json_t *node)
     const char *t = pt2_text(p, json_object_get(node, "target"));
 
     if (!strncmp(t, "torch.ops.aten.", 15))
-        return t + 15;
+        return pt2_synonym(&p->net->arena, t + 15);
     return strncmp(t, "torch.ops.", 10) ? t : t + 10;
 }
 

@@ -45,6 +45,8 @@ int pt2_damaged(struct pt2 *p, const char *fmt, ...) __attribute__((format(print
 
 /* A string's copy in the network's arena; "" if j is none. */
 const char *pt2_text(struct pt2 *p, const json_t *j);
+/* "add.Tensor" -> the name by which this operator is known here. */
+const char *pt2_synonym(struct arena *a, const char *target);
 /* The only member of a union's object: its key, and *what is its value; NULL: it is none. */
 const char *pt2_union(const json_t *j, json_t **what);
 /* The element type of a code of PyTorch's schema; -1: none that is read here. */

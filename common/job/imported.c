@@ -228,9 +228,12 @@ static int imported_check(const struct import_network *n, struct err *err)
         if (missing.data[i] == '\n')
             missing.data[i] = i + 1 < missing.len ? ';' : 0;
     if (kinds > 0)
-        rc = err_set(err, ERR_UNSUPPORTED,
-                     "model.import: %s has %d operator%s that dptrain lacks: %s", n->path, kinds,
-                     kinds > 1 ? "s" : "", buf_cstr(&missing));
+        rc = err_set(
+            err, ERR_UNSUPPORTED, "model.import: %s has %d operator%s that dptrain lacks: %s%s",
+            n->path, kinds, kinds > 1 ? "s" : "", buf_cstr(&missing),
+            onnx_is_name(n->path)
+                ? ""
+                : "; torch.export.export(...).run_decompositions() may write it in others");
     buf_fini(&missing);
     return rc;
 }

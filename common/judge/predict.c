@@ -131,6 +131,10 @@ static int begin_first(struct predict *p, struct err *err)
         return 0;
     if (table_can(p->of, p->n_outputs))
         p->table = table_path(rows_file_path(p->file));
+    else if (p->of->job->model.loss == LOSS_CONTRASTIVE)
+        log_info("--predict: there is no table beside %s: the %lld outputs of a sample are its "
+                 "embedding (model.loss: contrastive), and a table is of classes or of values",
+                 rows_file_path(p->file), (long long)p->n_outputs);
     else
         log_info("--predict: there is no table beside %s: a sample has %lld outputs, and a table "
                  "is of one class a sample, or of at most %d numbers",

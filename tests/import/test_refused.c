@@ -315,6 +315,27 @@ static const struct {
     {"value x F32 [2,6,4,4]\nvalue v F32 [2,6,4,4]\n"
      "node channel_shuffle.default - self=vx groups=i4 -> v\n" DONE_X,
      "it has 4 groups of 6 channels"},
+    {"value x F32 [2,3,4]\nvalue v F32 [2,4,3]\n"
+     "node movedim.intlist - self=vx source=I1,1 destination=I1,2 -> v\n" DONE_X,
+     "its source has 1, want each of 3 dimensions at most once"},
+    {"value x F32 [2,3,4]\nvalue v F32 [2,4,3]\n"
+     "node movedim.intlist - self=vx source=I1 destination=I1,2 -> v\n" DONE_X,
+     "it moves 1 dimensions to 2 places"},
+    {"value x F32 [2,4]\nvalue v F32 [2,4]\nnode flip.default - self=vx dims=I0 -> v\n" DONE_X,
+     "it turns round dimension 0, the batch"},
+    {"value x F32 [2,4]\nvalue v F32 [2,4]\nnode tril.default - self=vx -> v\n" DONE_X,
+     "it cuts dimension 0, the batch"},
+    {"value x F32 [2,4]\nvalue v F32 [16]\nnode repeat_interleave.self_int - self=vx repeats=i2 "
+     "-> v\n" DONE_X,
+     "it has no dim, and would join all samples"},
+    {"value x F32 [2,4]\nvalue v F32 [2,4]\nnode pow.Scalar - self=r-2 exponent=vx -> v\n" DONE_X,
+     "its base is -2, want a positive number"},
+    {"value x F32 [2,4]\nvalue v F32 [3,4]\nnode randn.default - size=I3,4 -> v\n" DONE_X,
+     "random numbers whose first dimension is not the batch, 2"},
+    {"value x F32 [2,4]\nvalue t F32 [4,2]\nvalue v F32 [4,2]\n"
+     "node t.default - self=vx -> t\nnode feature_dropout.default - input=vt p=r0.5 train=f1 "
+     "-> v\n" DONE_X,
+     "it drops channels of a tensor whose first dimension is not the batch"},
     {"value x F32 [2,1]\nvalue v F32 [2]\nnode var.dim - self=vx dim=I1 -> v\n" DONE_X,
      "it divides by 1 elements less 1, want more elements or unbiased=False"},
     {"value x F32 [2,4]\nvalue v F32 [4]\nnode std.dim - self=vx dim=I0 unbiased=f0 -> v\n" DONE_X,

@@ -89,6 +89,49 @@ class Paths(nn.Module):
         return torch.cat((y, z), 1)
 
 
+class Names(nn.Module):
+    """Operators under their second names, orders of dimensions, triangles, and activations"""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 8, 3), nn.Linear(6, 5)
+
+    def orders(self, x):
+        y = torch.moveaxis(x, 1, 3).movedim((1, 3), (2, 1)).swapdims(-1, -2)
+        y = torch.concatenate((y.flip((2, -1)), torch.broadcast_to(x[:, :1], x.shape)), 1)
+        y = y.narrow(1, -4, 3).mT.repeat_interleave(2, dim=1) - x[:, :6]
+        return y.tril(1) + y.triu(-2) * torch.greater_equal(y, 0.1)
+
+    def activations(self, x):
+        y = F.selu(x) + F.celu(x, 1.3) + F.softshrink(x, 0.2) + F.hardshrink(x, 0.3)
+        y = torch.multiply(y, F.threshold(x, 0.1, 0.3)) + torch.divide(F.logsigmoid(x), 2)
+        y = torch.subtract(y, torch.clip(x, -0.4, 0.4)) + torch.log2(torch.absolute(x) + 1)
+        y = torch.clamp(y, min=x.mean((2, 3), keepdim=True) - 1, max=x.abs() + 2)
+        y = torch.max(y, torch.negative(x)) + 3 ** x + torch.exp2(x).log10()
+        return y + F.cosine_similarity(x[:, :4], y[:, 4:], dim=1, eps=1e-2)[:, None]
+
+    def forward(self, x):
+        x = self.activations(torch.tanh(self.first(x)))
+        return self.last(self.orders(x).mean(1)).flatten(1)
+
+
+class Lines(nn.Module):
+    """Pools of lines, and lines of other lengths"""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Conv1d(3, 6, 3), nn.Conv1d(6, 2, 1)
+
+    def forward(self, x):
+        x = torch.tanh(self.first(x.flatten(2)))
+        y = F.avg_pool1d(x, 4, 3, 1, ceil_mode=True, count_include_pad=False)
+        z = F.interpolate(F.max_pool1d(x, 3, 2, 1, dilation=2), size=y.shape[2], mode="linear")
+        y = y * z + F.adaptive_max_pool1d(x, y.shape[2])
+        y = F.interpolate(F.interpolate(y, scale_factor=2.0), size=15, mode="nearest-exact")
+        y = F.interpolate(y, size=9, mode="linear", align_corners=True)
+        return self.last(y).flatten(1)
+
+
 class Parts(unittest.TestCase):
     def compare(self, make, size):
         for form in FORMS:
@@ -96,6 +139,12 @@ class Parts(unittest.TestCase):
                 torch.manual_seed(3)
                 torch.set_num_threads(1)
                 test_torch.Networks().compare(make(), size, form)
+
+    def test_names(self):
+        self.compare(Names, 8)
+
+    def test_lines(self):
+        self.compare(Lines, 8)
 
     def test_paths(self):
         self.compare(Paths, 8)

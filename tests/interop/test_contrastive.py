@@ -149,8 +149,9 @@ class Contrastive(dp.Case):
             self.assertIn(f"loss {seen[-1]:.5g}"[:10], said)
             self.assertNotIn("perplexity", said)
         self.assertNotIn("validation_perplexity", self.events("epoch", run)[-1])
-        self.run_driver("--local", "--threads", "1", "--run-dir", run, "--predict",
-                        self.path("out.npy"), n=2, job=None)
+        told = self.run_driver("--local", "--threads", "1", "--run-dir", run, "--predict",
+                               self.path("out.npy"), n=2, job=None)
+        self.assertIn("outputs of a sample are its embedding", told.text)
         with torch.no_grad():
             want = self.network(torch.from_numpy(self.image), torch.from_numpy(self.text))["image"]
         np.testing.assert_allclose(np.load(self.path("out.npy")), want.numpy(), atol=1e-5)

@@ -75,6 +75,31 @@ def with_dropout(name):
     return kind(type(config)(**values)).train()
 
 
+class Channels(torch.nn.Module):
+    """The squares of ones whose channels were dropped, and much where a channel is uneven"""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.drop = torch.nn.Parameter(torch.ones(())), torch.nn.Dropout2d(0.2)
+
+    def forward(self, x):
+        y = self.drop(torch.ones_like(x) * self.one)
+        return ((y ** 2).mean((1, 2, 3)) + 100 * (y - y[:, :, :1, :1]).abs().sum((1, 2, 3)),)
+
+
+class Normal(torch.nn.Module):
+    """Powers of normal numbers"""
+
+    def __init__(self):
+        super().__init__()
+        self.one = torch.nn.Parameter(torch.ones(()))
+
+    def forward(self, x):
+        y = torch.randn_like(x.flatten(1)) * self.one
+        z = torch.randn(x.shape[0], 64)
+        return (10 + (y + y ** 2 + y ** 3 + y ** 4).mean(1) + z.mean(1),)
+
+
 class Dropout(dp.Case):
     def save(self, program):
         torch.export.save(program, self.path("net.pt2"))
@@ -103,11 +128,11 @@ class Dropout(dp.Case):
         return n, keys
 
     def train(self, name, n, keys):
-        job = {**keys, "model.import": self.path("net.pt2"), "data.path": self.folder,
+        job = {"model.import": self.path("net.pt2"), "data.path": self.folder,
                "data.shuffle": "false", "data.validation": "none", "train.validate_every": 0,
                "train.global_batch": BATCH, "train.max_steps": STEPS, "train.epochs": STEPS,
                "checkpoint.every_epochs": 0, "report.every_steps": 1, "optimizer.name": "adamw",
-               "optimizer.lr": 0.001}
+               "optimizer.lr": 0.001, **keys}
         run = f"{name}{n}"
         self.run_driver("--local", "--threads", "1", "--device", "cpu", "--run-dir", run, n=n,
                         job=job)
@@ -115,6 +140,26 @@ class Dropout(dp.Case):
             losses = [float(row["loss"]) for row in csv.DictReader(file)]
         shutil.rmtree(self.path(run))
         return losses
+
+    def check_mean(self, network, want):
+        """The losses, which the network computes of random numbers"""
+        np.save(self.path("x.npy"), np.zeros((SAMPLES, 16, 16, 64), np.float32))
+        np.save(self.path("y.npy"), np.zeros(SAMPLES, np.int64))
+        program = torch.export.export(network.train(), (torch.zeros(7, 64, 16, 16),), strict=False)
+        torch.export.save(program, self.path("net.pt2"))
+        keys = {"data.format": "npy", "data.train": "[x.npy, y.npy]",
+                "model.loss": "output output0", "optimizer.lr": 1e-12}
+        one, *others = (self.train("mean", n, keys) for n in (1, 2, 3))
+        self.assertLess(abs(np.mean(one) - want), 0.03, one)
+        self.assertGreater(np.std(one), 1e-4)
+        for losses in others:
+            self.assertLess(np.abs(np.subtract(losses, one)).max(), 1e-4)
+
+    def test_channels(self):
+        self.check_mean(Channels(), 1.25)
+
+    def test_normal(self):
+        self.check_mean(Normal(), 14)
 
     def check(self, name):
         torch.manual_seed(3)
