@@ -9,7 +9,7 @@ static struct option_list list; /* all rows, made once */
 /* For each key a value that is neither the default nor the demo job's, and the settings that it
  * needs before it applies or agrees with others. */
 static const struct row {
-    const char *key, *value, *before[2];
+    const char *key, *value, *before[3];
     const char *written; /* in job.yaml, where not as given */
 } rows[] = {
     {"name", "a-b_c.9", .written = "\"a-b_c.9\""},
@@ -232,12 +232,14 @@ static const struct row {
 
 static struct job *load(const struct row *row, int with_value)
 {
-    const char *sets[4] = {row->before[0], row->before[1]};
+    const char *sets[5] = {row->before[0], row->before[1], row->before[2]};
     char value[128];
-    size_t n = row->before[1] ? 2 : row->before[0] ? 1 : 0;
+    size_t n = 0;
     struct job *job = NULL;
     struct err err;
 
+    while (n < ARRAY_LEN(row->before) && row->before[n])
+        n++;
     snprintf(value, sizeof value, "%s=%s", row->key, row->value);
     sets[n] = value;
     if (job_load(NULL, sets, n + (with_value ? 1 : 0), &job, &err) < 0)
