@@ -15,10 +15,12 @@
 set -eu
 
 run_packages='libuv1 libprotobuf-c1 libyaml-0-2 libjansson4 zlib1g libdnnl2 libxxhash0 libssl3
-    libsystemd0 libjpeg62-turbo libpng16-16 libmicrohttpd12'
+    libsystemd0 libjpeg62-turbo libpng16-16 libmicrohttpd12
+    libpcre2-8-0 libutf8proc2'
 build_packages='gcc g++ libc6-dev meson ninja-build pkg-config protobuf-c-compiler
     libuv1-dev libprotobuf-c-dev libyaml-dev libjansson-dev zlib1g-dev libdnnl-dev libxxhash-dev
-    libssl-dev libsystemd-dev libjpeg62-turbo-dev libpng-dev libmicrohttpd-dev'
+    libssl-dev libsystemd-dev libjpeg62-turbo-dev libpng-dev libmicrohttpd-dev
+    libpcre2-dev libutf8proc-dev'
 bundle_packages='patchelf'
 test_packages='libcmocka-dev spin python3 clang clang-format lld llvm
     libclang-rt-14-dev git debootstrap iproute2 util-linux procps systemd openmpi-bin
