@@ -31,17 +31,27 @@ class Browser:
 
     def __init__(self):
         self.profile = tempfile.mkdtemp(prefix="dptrain-browser-")
-        self.process = subprocess.Popen([CHROMEDRIVER, "--port=0"], stdout=subprocess.PIPE,
-                                        stderr=subprocess.DEVNULL, text=True,
-                                        start_new_session=True)
-        for line in self.process.stdout:
-            if "started successfully on port" in line:
-                self.url = f"http://127.0.0.1:{int(line.split()[-1].rstrip('.'))}/session"
-                break
+        self.start_driver()
         options = {"binary": CHROMIUM, "args": ARGS + ["--user-data-dir=" + self.profile]}
         session = self.ask("", {"capabilities": {"alwaysMatch": {
             "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}}})
         self.url += "/" + session["sessionId"]
+
+    def start_driver(self, tries=5):
+        """With port 0 chromedriver takes a free port of IPv4, and ends if IPv6 has it in use."""
+        for _ in range(tries):
+            self.process = subprocess.Popen([CHROMEDRIVER, "--port=0"], stdout=subprocess.PIPE,
+                                            stderr=subprocess.DEVNULL, text=True,
+                                            start_new_session=True)
+            said = []
+            for line in self.process.stdout:
+                said.append(line)
+                if "started successfully on port" in line:
+                    port = int(line.split()[-1].rstrip("."))
+                    self.url = f"http://127.0.0.1:{port}/session"
+                    return
+            self.process.wait()
+        raise AssertionError(f"{CHROMEDRIVER} ended {tries} times:\n{''.join(said)}")
 
     def ask(self, path, body):
         request = urllib.request.Request(self.url + path, json.dumps(body).encode(),
