@@ -9,7 +9,8 @@ that need a compiler, a toolkit, PyTorch or the sources.  It also leaves out tho
 alike on every machine, and would make the bundle large: the tests on the simulated GPU, of job
 files, of networks, imported and exported ones too, of tokenizers, of what is made to be looked at,
 of the passes from graph to program, of the state and of strategies among ranks of one process, of
-what is judged and saved, and of the fuzz targets' seeds.  BUNDLE/tests/list gets one line for each test, which tests/run.sh reads in the bundle:
+what is judged and saved, and of the fuzz targets' seeds.  BUNDLE/tests/list gets one line for each
+test, which tests/run.sh reads in the bundle:
 
     NAME <tab> SECONDS <tab> [VARIABLE=VALUE]... COMMAND, from the bundle's folder
 """
