@@ -345,16 +345,17 @@ static int config_window(const struct config_read *r)
     const json_t *v = config_of(r, "sliding_window"), *use = config_of(r, "use_sliding_window");
     struct folder_config *c = r->c;
     const enum folder_window kind = c->family->window;
-    double number = 0;
+    const int is_missing = !json_object_get(r->root, "sliding_window") && c->family->span > 0;
+    double number = (double)c->family->span;
 
     c->window = INT64_MAX;
-    if (kind == WINDOW_NONE || !v || (kind == WINDOW_TYPES && !json_is_true(use)))
+    if (kind == WINDOW_NONE || (!v && !is_missing) || (kind == WINDOW_TYPES && !json_is_true(use)))
         return kind == WINDOW_NONE && json_is_true(use)
                    ? config_bad(r, ERR_UNSUPPORTED,
                                 "use_sliding_window is true, which is not supported for %s",
                                 c->family->type)
                    : 0;
-    if (config_number(r, "sliding_window", v, ROW_COUNT, &number) < 0)
+    if (v && config_number(r, "sliding_window", v, ROW_COUNT, &number) < 0)
         return r->err->code;
     if (number < 1)
         return config_bad(r, ERR_CONFIG, "sliding_window is %g, want 1 or more", number);
@@ -386,8 +387,6 @@ static int config_slides(const struct config_read *r, const json_t *types, int i
                           i, type ? type : "no text");
     if (r->c->window == INT64_MAX || r->c->family->window == WINDOW_ALL)
         return r->c->window < INT64_MAX;
-    if (!types && r->c->family->skips_rope)
-        return !r->c->layer[i].has_rope;
     return types ? slides : i >= (first ? (int)json_integer_value(first) : 28);
 }
 

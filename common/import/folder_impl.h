@@ -36,6 +36,7 @@ struct folder_family {
     int64_t head_dim; /* 0: hidden_size / num_attention_heads */
     double theta;
     int64_t padding; /* -1: none */
+    int64_t span;    /* sliding_window; 0: none */
 };
 
 struct folder_layer {

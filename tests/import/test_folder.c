@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "base/alloc.h"
-#include "import/folder.h"
+#include "import/folder_impl.h"
 #include "import/pack.h"
 
 #define SIZES                                                                        \
@@ -120,6 +120,37 @@ static void test_config(void **state)
     import_network_free(same);
 }
 
+/* Of a file without the key, transformers takes 4096; null says that nothing slides. */
+static void test_window_missing(void **state)
+{
+    static const struct {
+        const char *text;
+        int slides;
+    } rows[] = {
+        {OF("mistral", ""), 1},
+        {OF("mistral", ", \"sliding_window\": null"), 0},
+        {OF("qwen2", ", \"use_sliding_window\": true, \"max_window_layers\": 1"), 1},
+        {OF("qwen3", ", \"use_sliding_window\": true, \"max_window_layers\": 0"), 1},
+        {OF("qwen2", ""), 0},
+        {OF("phi3", ", \"pad_token_id\": 0"), 0},
+    };
+    struct err err;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct folder_config *c = xcalloc(1, sizeof *c);
+        char *written = NULL;
+
+        c->path = "/net";
+        if (folder_config_read(rows[i].text, strlen(rows[i].text), c, &written, &err) < 0)
+            fail_msg("%s", err.msg);
+        assert_int_equal(c->window, rows[i].slides ? 4096 : INT64_MAX);
+        assert_int_equal(c->layer[1].slides, rows[i].slides);
+        free(written);
+        free(c);
+    }
+}
+
 /* A window as wide as the context needs no mask. */
 static void test_window(void **state)
 {
@@ -215,8 +246,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),   cmocka_unit_test(test_tied),
         cmocka_unit_test(test_rope),    cmocka_unit_test(test_config),
-        cmocka_unit_test(test_window),  cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_context),
+        cmocka_unit_test(test_window),  cmocka_unit_test(test_window_missing),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_context),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
