@@ -111,7 +111,8 @@ static int rewrite_in_class(struct rewrite *r)
     return 0;
 }
 
-/* A group is plain, or of one of these kinds. */
+/* A group is plain, or of one of these kinds.  (?i) stands at the beginning alone: elsewhere it
+ * holds the | that follows it in Oniguruma, and not in PCRE2. */
 static int rewrite_group(struct rewrite *r)
 {
     static const char *const kinds[] = {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:", "(?i)"};
@@ -124,6 +125,8 @@ static int rewrite_group(struct rewrite *r)
         const size_t len = strlen(kinds[i]);
 
         if (r->n - r->at >= len && !memcmp(r->text + r->at, kinds[i], len)) {
+            if (kinds[i][len - 1] == ')' && r->at > 0)
+                return rewrite_refuse(r, len, "is not supported");
             rewrite_copy(r, len);
             return 0;
         }

@@ -403,6 +403,19 @@ static int read_added(struct tokenizer *t, const json_t *added, struct err *err)
 
 /* ---- the whole ---- */
 
+/* The post-processor adds tokens of the file alone. */
+static int read_check_around(const struct tokenizer *t, const int32_t *token, size_t n,
+                             struct err *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (token[i] >= t->n_texts || !t->text[token[i]].text)
+            return err_set(
+                err, ERR_CORRUPT,
+                "post_processor: number %d is no token's, of model.vocab or added_tokens",
+                (int)token[i]);
+    return 0;
+}
+
 static int tokenizer_read_root(struct tokenizer *t, const json_t *root, struct err *err)
 {
     const char *const version = json_string_value(json_object_get(root, "version"));
@@ -415,7 +428,11 @@ static int tokenizer_read_root(struct tokenizer *t, const json_t *root, struct e
     rc = tokenizer_read_parts(t, root, err);
     if (rc == 0)
         rc = read_model(t, json_object_get(root, "model"), err);
-    return rc == 0 ? read_added(t, json_object_get(root, "added_tokens"), err) : rc;
+    if (rc == 0)
+        rc = read_added(t, json_object_get(root, "added_tokens"), err);
+    if (rc == 0)
+        rc = read_check_around(t, t->before, t->n_before, err);
+    return rc == 0 ? read_check_around(t, t->after, t->n_after, err) : rc;
 }
 
 int tokenizer_parse(struct tokenizer **out, const char *text, size_t n, struct err *err)

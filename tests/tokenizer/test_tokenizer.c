@@ -209,6 +209,8 @@ static const struct refused {
      "model.merges: item 0 is no pair of texts, [\"a\", \"b\"] or \"a b\""},
     {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[],\"unk_token\":\"?\"}}",
      "model.unk_token is \"?\", which is not in model.vocab"},
+    {"{" MODEL "," TEMPLATE "}",
+     "post_processor: number 8 is no token's, of model.vocab or added_tokens"},
     {WITH("added_tokens", "[{\"id\":8}]"),
      "added_tokens: item 0: it has no text \"content\" or no number \"id\""},
     {WITH("normalizer", "{\"type\":\"Lowercase\"}"),
@@ -231,6 +233,7 @@ static const struct refused {
                                  "for the character"},
     {SPLIT("[^\\\\S]"), EXPRESSION "[^\\S]\": offset 2: \\S within a class is not supported"},
     {SPLIT("a{2}+"), EXPRESSION "a{2}+\": offset 3: }+ is not supported"},
+    {SPLIT("a(?i)b|c"), EXPRESSION "a(?i)b|c\": offset 1: (?i) is not supported"},
     {SPLIT("(?m:a)"), EXPRESSION "(?m:a)\": offset 0: (?m is not supported"},
 };
 
