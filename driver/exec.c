@@ -1,10 +1,11 @@
 /* exec - a queue of lines, and a thread that starts the command and writes to it.
  *
  * Happy path: exec_hear -> queue -> exec_take -> exec_write to a pipe.  Each write wakes the
- * command, on a processor on which a rank may be training.  So rows are gathered. Failure modes.
- * The command ends: the pipe breaks, or minder_reap tells; rest, then begin again. The command does
- * not read: the pipe is full, poll waits, and the queue fills up.  It does not end at the end of
- * its input: exec_stop. */
+ * command, on a processor on which a rank may be training.  So rows are gathered.
+ *
+ * Failure modes.  The command ends: the pipe breaks, or minder_reap tells; rest, then begin again.
+ * The command does not read: the pipe is full, poll waits, and the queue fills up.  It does not end
+ * at the end of its input: exec_stop. */
 #include "driver/exec.h"
 
 #include <errno.h>
