@@ -1,8 +1,9 @@
 /* pattern - the rewriting from Oniguruma's syntax, and PCRE2 with its compiler to machine code.
  *
  * Differences that matter here: \s, \w and their opposites are other sets of characters; ^ and $
- * are also at line ends within the text; after {2,} a + is no possessive quantifier; \h is a
- * hexadecimal digit; classes may hold classes.  The first two are rewritten, others refused. */
+ * are also at line ends within the text; after {2,} a + is no possessive quantifier, and after {2}
+ * a ? no lazy one; {,2} begins at 0; \h is a hexadecimal digit; classes may hold classes.  The
+ * first two are rewritten, others refused. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "tokenizer/pattern.h"
 
@@ -136,11 +137,11 @@ static int rewrite_group(struct rewrite *r)
 
 static int rewrite_outside(struct rewrite *r)
 {
-    const char c = r->text[r->at];
+    const char c = r->text[r->at], next = r->at + 1 < r->n ? r->text[r->at + 1] : '.';
 
     if (c == '(')
         return rewrite_group(r);
-    if (c == '}' && r->at + 1 < r->n && r->text[r->at + 1] == '+')
+    if ((c == '}' && (next == '+' || next == '?')) || (c == '{' && next == ','))
         return rewrite_refuse(r, 2, "is not supported");
     if (c == '[') {
         r->in_class = 1;

@@ -233,6 +233,8 @@ static const struct refused {
                                  "for the character"},
     {SPLIT("[^\\\\S]"), EXPRESSION "[^\\S]\": offset 2: \\S within a class is not supported"},
     {SPLIT("a{2}+"), EXPRESSION "a{2}+\": offset 3: }+ is not supported"},
+    {SPLIT("a{2}?b"), EXPRESSION "a{2}?b\": offset 3: }? is not supported"},
+    {SPLIT("a{,2}b"), EXPRESSION "a{,2}b\": offset 1: {, is not supported"},
     {SPLIT("a(?i)b|c"), EXPRESSION "a(?i)b|c\": offset 1: (?i) is not supported"},
     {SPLIT("(?m:a)"), EXPRESSION "(?m:a)\": offset 0: (?m is not supported"},
 };
