@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include "base/util.h"
 #include "ckpt/file.h"
 
@@ -68,19 +69,28 @@ static int beside_copy_one(const char *from_path, const char *to_path, struct er
     return rc;
 }
 
+/* A copy that fails costs a warning, and not the checkpoint. */
+static void beside_try_one(const char *source, const char *copy)
+{
+    struct err err;
+
+    if (beside_copy_one(source, copy, &err) == 0)
+        return;
+    unlink(copy);
+    log_warn("the checkpoint has no copy of %s: %s", source, err.msg);
+}
+
 int beside_copy(const char *from, const char *folder, struct err *err)
 {
-    int rc = 0;
-
-    for (size_t i = 0; i < ARRAY_LEN(beside_names) && rc == 0; i++) {
+    for (size_t i = 0; i < ARRAY_LEN(beside_names); i++) {
         char *source = xasprintf("%s/%s", from, beside_names[i]);
         char *copy = xasprintf("%s/%s", folder, beside_names[i]);
         struct stat st;
 
         if (stat(source, &st) == 0 && S_ISREG(st.st_mode))
-            rc = beside_copy_one(source, copy, err);
+            beside_try_one(source, copy);
         free(source);
         free(copy);
     }
-    return rc == 0 ? file_sync_folder(folder, err) : rc;
+    return file_sync_folder(folder, err);
 }

@@ -11,7 +11,8 @@
 int beside_is_name(const char *name); /* 1: such a file is called so */
 
 /* Copy those that the folder `from` has into `folder`, which has none of them, and fsync it.  A
- * folder that is not there, as on another machine, has none. */
+ * folder that is not there, as on another machine, has none.  One that cannot be copied is left
+ * out, and the log tells it. */
 int beside_copy(const char *from, const char *folder, struct err *err);
 
 #endif

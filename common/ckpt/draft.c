@@ -295,7 +295,9 @@ int draft_place(struct draft *d, const struct ckpt_content *c, const struct draf
     struct hash128 hash[CKPT_FILES];
     int rc = check_files(d, part, n, hash, err);
 
-    ASSERT(d->run_dir && (!d->file[CKPT_ADAPTER].path) == (c->n_adapter == 0));
+    ASSERT(d->run_dir);
+    for (int i = 0; i < CKPT_FILES; i++)
+        ASSERT(ckpt_has_file(c, (enum ckpt_file)i) == (d->file[i].path != NULL));
     if (rc == 0)
         rc = ckpt_write_state(d->folder, c, hash, err);
     if (rc == 0) {

@@ -40,12 +40,14 @@ static int merge_refuse(struct merge *m, const char *name, const char *how)
                    name, how);
 }
 
-/* *turned: 1 if the weight is [in,out].  Fails unless linear layers alone read it. */
+/* *turned: 1 if the weight is [in,out].  Fails unless linear layers alone read it, all of them in
+ * the same direction. */
 static int merge_check_readers(struct merge *m, const char *name, int *turned)
 {
     const struct value *w = graph_find(m->g, name);
     const int id = w ? (int)(w - m->g->value) : NO_VALUE;
     const struct import_options *import = import_options_of(m->r->model);
+    int n_readers = 0;
 
     for (int i = 0; i < m->g->n_nodes; i++)
         for (int k = 0; k < m->g->node[i].n_in; k++) {
@@ -53,6 +55,8 @@ static int merge_check_readers(struct merge *m, const char *name, int *turned)
                 continue;
             if (m->g->node[i].op != OP_linear)
                 return merge_refuse(m, name, "is no weight of linear layers alone");
+            if (n_readers++ > 0 && m->g->node[i].attr.linear.transposed != *turned)
+                return merge_refuse(m, name, "is read in both directions");
             *turned = m->g->node[i].attr.linear.transposed;
         }
     for (int i = 0; import && i < import->network->n_tensors; i++) {

@@ -342,8 +342,10 @@ static int folder_load(const char *path, struct buf *out, struct err *err)
         uint8_t *to = buf_reserve(out, (size_t)st.st_size + 1);
 
         out->len += fread(to, 1, (size_t)st.st_size, f);
-        if (ferror(f) || out->len != (size_t)st.st_size)
+        if (ferror(f))
             rc = err_sys(err, errno, "%s", path);
+        else if (out->len != (size_t)st.st_size)
+            rc = err_set(err, ERR_IO, "%s: it became shorter while it was read", path);
     }
     fclose(f);
     return rc;

@@ -129,9 +129,9 @@ static int adapters_check_numbers(const struct lora_options *o, const json_t *ro
     if (rank != (double)o->rank)
         return err_set(err, ERR_CONFIG, "%s: r is %g, and model.lora.rank is %lld", path, rank,
                        (long long)o->rank);
-    if (alpha != o->alpha)
-        return err_set(err, ERR_CONFIG, "%s: lora_alpha is %g, and model.lora.alpha is %g", path,
-                       alpha, o->alpha);
+    if ((float)alpha != (float)o->alpha) /* as the network has it */
+        return err_set(err, ERR_CONFIG, "%s: lora_alpha is %.9g, and model.lora.alpha is %.9g",
+                       path, alpha, o->alpha);
     if (rslora != o->rslora)
         return err_set(err, ERR_CONFIG, "%s: use_rslora is %s, and model.lora.rslora is %s", path,
                        rslora ? "true" : "false", o->rslora ? "true" : "false");

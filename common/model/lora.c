@@ -170,6 +170,14 @@ static int lora_param(struct lora *l, const char *layer, const char *end, struct
     const char *name = arena_printf(&l->g->arena, "%s%s", layer, end);
     const struct value *v = graph_find(l->g, name);
 
+    if (v && !shape_equal(&v->shape, &shape)) {
+        err_set(
+            l->err, ERR_CONFIG,
+            "model.lora: \"%s\" has a weight that is read in both directions, which one pair of "
+            "adapters cannot serve; leave it out of model.lora.match",
+            layer);
+        return NO_VALUE;
+    }
     return v ? (int)(v - l->g->value) : graph_param(l->g, shape, info, name);
 }
 
@@ -189,6 +197,8 @@ static int lora_append(struct lora *l, const struct node *n, const char *layer, 
     int h = x;
 
     ASSERT(n->op == OP_linear && shape.n == 2);
+    if (a == NO_VALUE || b == NO_VALUE)
+        return NO_VALUE;
     if (l->o->dropout > 0 && g->training)
         h = compose_dropout(&c, h, l->o->dropout, l->tag++, rows, 0);
     h = compose_append(&c, OP_linear, NULL, (int[]){h, a}, 2);
