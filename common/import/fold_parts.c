@@ -1,8 +1,10 @@
 /* fold_parts - elements of constants that are picked by indices, and sums over dimensions.  Reals
  * are summed in double. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/util.h"
 #include "import/fold_impl.h"
 
@@ -406,6 +408,42 @@ static void fold_index(struct fold *f)
     fold_widen(f, dim);
 }
 
+/* The elements of the dimensions behind d, if they lie one after another; else 0. */
+static int64_t fold_dense_behind(const struct host_tensor *x, int d)
+{
+    int64_t n = 1;
+
+    for (int e = x->n_dims - 1; e > d; e--) {
+        if (x->stride[e] != n && x->dim[e] > 1)
+            return 0;
+        n *= x->dim[e];
+    }
+    return n;
+}
+
+/* index_select of whole lines of `line` elements, which lie one after another in x. */
+static void fold_pick_lines(struct fold *f, const struct host_tensor *x,
+                            const struct host_tensor *index, int d, int64_t line)
+{
+    const size_t size = import_type_size(x->type), n_bytes = (size_t)line * size;
+    const int64_t n = f->out.dim[d], n_lines = host_count(&f->out) / line;
+    int64_t *from = xmalloc(((size_t)n + 1) * sizeof *from);
+    char *to = (char *)f->out.data;
+
+    for (int64_t j = 0; j < n; j++)
+        from[j] = fold_wrap_index(f, fold_element(index, j).i, x->dim[d]) * x->stride[d];
+    for (int64_t i = 0; i < n_lines && f->rc == 0; i++, to += n_bytes) {
+        int64_t left = i / n, at = from[i % n];
+
+        for (int e = d - 1; e >= 0; e--) {
+            at += left % x->dim[e] * x->stride[e];
+            left /= x->dim[e];
+        }
+        memcpy(to, (const char *)x->data + (size_t)at * size, n_bytes);
+    }
+    free(from);
+}
+
 /* index_select (kind 0): one list for dimension `dim`; gather (kind 1): one index for each element
  * of the result. */
 static void fold_pick_along(struct fold *f)
@@ -428,6 +466,10 @@ static void fold_pick_along(struct fold *f)
         fold_fail(f, "its index does not fit");
     if (f->rc < 0 || !fold_new(f, x.type, x.n_dims, dim))
         return;
+    if (!f->kind && host_count(&f->out) > 0 && fold_dense_behind(&x, d) > 0) {
+        fold_pick_lines(f, &x, &index, d, fold_dense_behind(&x, d));
+        return;
+    }
     for (int64_t i = 0; i < host_count(&f->out) && f->rc == 0; i++) {
         int64_t left = i, at = 0;
 

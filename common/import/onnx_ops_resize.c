@@ -321,6 +321,8 @@ static void resize_make(struct onnx *o, const struct onnx_op *op)
 
 /* ---- pads ---- */
 
+enum { PAD_MOST = 1 << 20 }; /* extent of a dimension that is padded by copies */
+
 /* The element of n that stands at place i, which may be outside. */
 static int64_t resize_mirror(const char *mode, int64_t i, int64_t n)
 {
@@ -341,9 +343,11 @@ int onnx_pad_by_copies(struct onnx *o, int x, int d, const int64_t pad[2], const
 
     if (onnx_failed(o) || (pad[0] == 0 && pad[1] == 0))
         return x;
-    if (n < 1 || out < 1 || out > FOLD_MAX_ELEMENTS) {
-        onnx_fail(o, ERR_UNSUPPORTED, "it makes %lld elements of %lld", (long long)out,
-                  (long long)n);
+    if (n < 1 || out < 1 || out > PAD_MOST) {
+        onnx_fail(o, ERR_UNSUPPORTED,
+                  "it makes %lld elements of %lld in dimension %d, want at "
+                  "most %d",
+                  (long long)out, (long long)n, d, PAD_MOST);
         return x;
     }
     index = arena_alloc(&o->memory, sizeof *index * (size_t)out);
