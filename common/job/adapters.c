@@ -61,7 +61,7 @@ static char *adapters_folder(const struct lora_options *o)
     const char *slash = strrchr(o->path, '/');
     struct stat st;
 
-    if (stat(o->path, &st) == 0 && S_ISDIR(st.st_mode))
+    if (stat(o->path, &st) < 0 || S_ISDIR(st.st_mode)) /* one that is not there is told as it is */
         return xasprintf("%s/", o->path);
     return xasprintf("%.*s", slash ? (int)(slash - o->path) + 1 : 0, o->path);
 }

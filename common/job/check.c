@@ -415,6 +415,17 @@ static char *doubt_eps(const struct job *j)
                : NULL;
 }
 
+static char *doubt_lora(const struct job *j)
+{
+    const struct lora_options *o = &j->model.lora;
+    const int is_used = o->match || o->dropout > 0 || o->rslora || o->alpha != LORA_ALPHA;
+
+    return o->rank == 0 && is_used
+               ? xstrdup("model.lora has other keys, but model.lora.rank is 0: there are no "
+                         "adapters, and all parameters are trained")
+               : NULL;
+}
+
 static char *doubt_schedule(const struct job *j, int64_t n_steps)
 {
     if (j->schedule.warmup_steps < n_steps)
@@ -445,7 +456,7 @@ void job_doubt(const struct job *j, int64_t n_steps, void (*warn)(void *arg, con
                void *arg)
 {
     char *const text[] = {doubt_means(j, n_steps), doubt_schedule(j, n_steps),
-                          doubt_total(j, n_steps), doubt_eps(j)};
+                          doubt_total(j, n_steps), doubt_eps(j), doubt_lora(j)};
 
     for (size_t i = 0; i < ARRAY_LEN(text); i++) {
         if (text[i])

@@ -106,6 +106,8 @@ struct init_options {
     enum init_missing missing; /* INIT_FILE: of what the file lacks */
 };
 
+enum { LORA_ALPHA = 8 }; /* the default, which is PEFT's */
+
 /* Low-rank adapters (model/lora.h). */
 struct lora_options {
     int64_t rank; /* 0: there are none */

@@ -412,16 +412,22 @@ static int weights_open_adapters(struct weights *w, const struct lora_options *o
                          "name its layer?",
                          path, name);
     }
+    for (int i = 0; rc == 0 && i < w->s->layout->n_params; i++) {
+        const char *name = w->s->layout->param[i].name;
+
+        if (lora_is_name(name) && !weights_find_adapter(w, name))
+            rc = err_set(err, ERR_CONFIG,
+                         "%s: no tensor \"" LORA_PREFIX "%s\"; the job has adapters there: want "
+                         "model.lora.match with the layers of target_modules",
+                         path, name);
+    }
     free(path);
     return rc;
 }
 
 static int compare_all(struct weights *w, const struct job *job, struct err *err)
 {
-    int rc = job->model.lora.path ? weights_open_adapters(w, &job->model.lora, err) : 0;
-
-    if (rc == 0)
-        rc = w->s->network && job->model.init.name == INIT_IMPORT
+    int rc = w->s->network && job->model.init.name == INIT_IMPORT
                  ? weights_open_import(w, err)
                  : st_set_open(w->path, &w->file, err);
 
@@ -437,14 +443,20 @@ static int compare_all(struct weights *w, const struct job *job, struct err *err
 int weights_open(struct state *s, const struct job *job, struct weights **out, struct err *err)
 {
     struct weights *w = xcalloc(1, sizeof *w);
+    int rc;
 
     w->s = s;
     w->path = job->model.init.name == INIT_IMPORT ? import_options_of(&job->model)->path
                                                   : job->model.init.path;
-    w->rule = s->network && s->network->config ? &import_folder_file : job->model.kind->file;
-    if (pretrained_check(job, s->warn, s->warn_arg, err) < 0 || compare_all(w, job, err) < 0) {
+    w->rule = job->model.kind->file;
+    rc = job->model.lora.path ? weights_open_adapters(w, &job->model.lora, err) : 0;
+    if (rc < 0)
+        err_wrap(err, "model.lora.path");
+    else if (pretrained_check(job, s->warn, s->warn_arg, err) < 0 || compare_all(w, job, err) < 0)
+        rc = err_wrap(err, "model.init");
+    if (rc < 0) {
         weights_close(w);
-        return err_wrap(err, "model.init");
+        return err->code;
     }
     *out = w;
     return 0;

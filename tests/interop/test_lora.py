@@ -93,6 +93,7 @@ class Lora(Training):
             self.assertLessEqual(largest_difference(losses, wanted), 1e-4, (n, losses, wanted))
         self.check_adapters(network, "lora-3")
         self.check_merged(network, "lora-3")
+        self.check_refused(network)
 
     def check_adapters(self, network, run):
         """peft has our predictions with our adapters, and the base is as it was."""
@@ -122,6 +123,21 @@ class Lora(Training):
         self.assertEqual(set(ours), set(theirs) - {"lm_head.weight"})
         for name, weight in ours.items():
             self.assertLessEqual((weight - theirs[name]).abs().max(), 1e-6, name)
+
+    def check_refused(self, network):
+        """Adapters for fewer layers, or for others, and a path that is not there."""
+        for match, path, wanted in (
+                ("*.c_attn, *.mlp.c_*, *.attn.c_proj", "theirs-lora",
+                 r"model.lora.path: .*no tensor .*attn.c_proj.lora_[AB].weight.*model.lora.match"),
+                ("*.c_attn", "theirs-lora", r"model.lora.path: .*mlp.* is no adapter of this mod"),
+                ("*.c_attn", "none", r"model.lora.path: .*/none/adapter_config.json")):
+            keys = {**self.gpt_keys(network), "data.path": self.path("data"), "model.lora.rank": 4,
+                    "model.lora.alpha": 16, "model.lora.match": match,
+                    "model.lora.path": self.path(path)}
+            driver = self.start([dp.DRIVER, "--nranks", "1", "--port", "0",
+                                 *self.arguments(keys, "refused")])
+            self.assert_exit(driver, dp.USAGE)
+            self.assertRegex(driver.text, wanted)
 
     def test_import(self):
         """A network that PyTorch exported, with adapters in all layers but the last."""

@@ -69,6 +69,7 @@ static void configs(void **state)
         assert_non_null(mkdtemp(folder));
         file = xasprintf("%s/adapter_model.safetensors", folder);
         path = xasprintf("%s/adapter_config.json", folder);
+        put(file, "");
         if (text)
             put(path, text);
         const struct lora_options o = {.rank = 4, .alpha = 16, .path = i % 2 ? file : folder};
@@ -110,9 +111,40 @@ static void keys(void **state)
     }
 }
 
+static void hear_doubt(void *arg, const char *text) { buf_printf(arg, "%s", text); }
+
+/* Keys of adapters without a rank are told. */
+static void without_a_rank(void **state)
+{
+    static const char *const texts[][2] = {
+        {"match: q", "model.lora.rank is 0"},
+        {"alpha: 16", "model.lora.rank is 0"},
+        {"rank: 4, match: q", ""},
+        {"rank: 0", ""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        char *text = xasprintf("model: {arch: gpt, lora: {%s}}\ndata: {format: text, path: /x}\n",
+                               texts[i][0]);
+        struct buf told = {0};
+        struct job *job = NULL;
+        struct err err;
+
+        assert_int_equal(job_parse(text, strlen(text), "test", NULL, &job, &err), 0);
+        job_doubt(job, 100, hear_doubt, &told);
+        assert_non_null(strstr(buf_cstr(&told), texts[i][1]));
+        assert_int_equal(told.len > 0, texts[i][1][0] != 0);
+        buf_fini(&told);
+        job_free(job);
+        free(text);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(configs), cmocka_unit_test(keys)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(configs), cmocka_unit_test(keys),
+                                       cmocka_unit_test(without_a_rank)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
