@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "base/util.h"
 
 size_t line_char_len(const char *s, size_t len)
 {
@@ -171,4 +172,16 @@ int option_fail(const struct option *o, const char *seen, struct err *err)
     rc = err_set(err, ERR_CONFIG, "%s is %s, want %s", o->key, seen, buf_cstr(&want));
     buf_fini(&want);
     return rc;
+}
+
+const char *option_next_item(const char *text, char item[OPT_TEXT_BYTES + 1])
+{
+    static const char between[] = ", ";
+    const char *end = strstr(text, between);
+    const size_t n = end ? (size_t)(end - text) : strlen(text);
+
+    ASSERT(n <= OPT_TEXT_BYTES);
+    memcpy(item, text, n);
+    item[n] = '\0';
+    return end ? end + strlen(between) : NULL;
 }

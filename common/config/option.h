@@ -130,6 +130,10 @@ struct option_registry {
  */
 static inline int64_t option_word(int i) { return -1 - i; }
 
+/* Copy the first item of an OPT_MANY text to `item`.  Returns the rest, or NULL if there are no
+ * more. */
+const char *option_next_item(const char *text, char item[OPT_TEXT_BYTES + 1]);
+
 /* May the option be left out, or be null, and then be none? */
 static inline int option_may_be_none(const struct option *o)
 {

@@ -122,8 +122,8 @@ static int merge_add(struct merge *m, const struct st_tensor *t, float *w)
 
     if (n <= strlen(end) || strcmp(t->name + n - strlen(end), end) != 0)
         return 0;
-    p.a = merge_find(m, t->name, ".lora_A.weight");
-    p.b = merge_find(m, t->name, ".lora_B.weight");
+    p.a = merge_find(m, t->name, LORA_A);
+    p.b = merge_find(m, t->name, LORA_B);
     if (!p.a || !p.b)
         return 0;
     rc = merge_check_readers(m, t->name, &turned);

@@ -16,6 +16,33 @@
 
 static const char config_name[] = "adapter_config.json", model_name[] = "adapter_model.safetensors";
 
+/* ---- the job's keys ---- */
+
+int adapters_check_keys(const struct model_options *m, struct err *err)
+{
+    if (m->lora.path && m->lora.rank == 0)
+        return err_set(err, ERR_CONFIG,
+                       "model.lora.path is %s, but model.lora.rank is 0; want the rank of these "
+                       "adapters, r in adapter_config.json",
+                       m->lora.path);
+    if (m->lora.path && m->init.name != INIT_FILE && m->init.name != INIT_IMPORT)
+        return err_set(err, ERR_CONFIG,
+                       "model.lora.path is %s, adapters of a trained network, but the network "
+                       "begins with random weights; want model.init: {name: file, path: ITS FILE}",
+                       m->lora.path);
+    return 0;
+}
+
+char *adapters_doubt(const struct lora_options *o)
+{
+    const int is_used = o->match || o->dropout > 0 || o->rslora || o->alpha != LORA_ALPHA;
+
+    return o->rank == 0 && is_used
+               ? xstrdup("model.lora has other keys, but model.lora.rank is 0: there are no "
+                         "adapters, and all parameters are trained")
+               : NULL;
+}
+
 /* ---- writing ---- */
 
 static json_t *adapters_layers(const struct layout *l)

@@ -12,6 +12,11 @@
 
 struct layout; /* program/layout.h */
 
+/* Refuse keys of model.lora that contradict each other or model.init. */
+int adapters_check_keys(const struct model_options *m, struct err *err);
+/* A warning about keys that have no effect, for free(); NULL: there is none. */
+char *adapters_doubt(const struct lora_options *o);
+
 /* Append the text with which PEFT loads the adapters of a model with this layout. */
 void adapters_write(const struct lora_options *o, const struct layout *l, struct buf *out);
 

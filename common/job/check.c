@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/util.h"
 #include "import/arch.h"
+#include "job/adapters.h"
 #include "model/losses.h"
 #include "strategy/allreduce.h"
 #include "strategy/tree.h"
@@ -41,24 +42,9 @@ static int check_weights(const struct job *j, struct err *err)
     return 0;
 }
 
-static int check_lora(const struct model_options *m, struct err *err)
-{
-    if (m->lora.path && m->lora.rank == 0)
-        return err_set(err, ERR_CONFIG,
-                       "model.lora.path is %s, but model.lora.rank is 0; want the rank of these "
-                       "adapters, r in adapter_config.json",
-                       m->lora.path);
-    if (m->lora.path && m->init.name != INIT_FILE && m->init.name != INIT_IMPORT)
-        return err_set(err, ERR_CONFIG,
-                       "model.lora.path is %s, adapters of a trained network, but the network "
-                       "begins with random weights; want model.init: {name: file, path: ITS FILE}",
-                       m->lora.path);
-    return 0;
-}
-
 static int check_init(const struct job *j, struct err *err)
 {
-    if (check_lora(&j->model, err) < 0)
+    if (adapters_check_keys(&j->model, err) < 0)
         return err->code;
     if (j->model.init.name != INIT_IMPORT || j->model.kind == &arch_import)
         return 0;
@@ -415,17 +401,6 @@ static char *doubt_eps(const struct job *j)
                : NULL;
 }
 
-static char *doubt_lora(const struct job *j)
-{
-    const struct lora_options *o = &j->model.lora;
-    const int is_used = o->match || o->dropout > 0 || o->rslora || o->alpha != LORA_ALPHA;
-
-    return o->rank == 0 && is_used
-               ? xstrdup("model.lora has other keys, but model.lora.rank is 0: there are no "
-                         "adapters, and all parameters are trained")
-               : NULL;
-}
-
 static char *doubt_schedule(const struct job *j, int64_t n_steps)
 {
     if (j->schedule.warmup_steps < n_steps)
@@ -456,7 +431,7 @@ void job_doubt(const struct job *j, int64_t n_steps, void (*warn)(void *arg, con
                void *arg)
 {
     char *const text[] = {doubt_means(j, n_steps), doubt_schedule(j, n_steps),
-                          doubt_total(j, n_steps), doubt_eps(j), doubt_lora(j)};
+                          doubt_total(j, n_steps), doubt_eps(j), adapters_doubt(&j->model.lora)};
 
     for (size_t i = 0; i < ARRAY_LEN(text); i++) {
         if (text[i])

@@ -12,7 +12,7 @@
 #include "base/util.h"
 #include "op/compose.h"
 
-static const char weight_end[] = ".weight", a_end[] = ".lora_A.weight", b_end[] = ".lora_B.weight";
+static const char weight_end[] = ".weight";
 
 struct lora { /* one call of lora_apply */
     const struct lora_options *o;
@@ -33,7 +33,7 @@ double lora_scale(const struct lora_options *o)
     return o->alpha / (o->rslora ? sqrt(rank) : rank);
 }
 
-static int lora_ends_with(const char *name, const char *end)
+static int lorLORA_As_with(const char *name, const char *end)
 {
     const size_t n = strlen(name), m = strlen(end);
 
@@ -42,12 +42,12 @@ static int lora_ends_with(const char *name, const char *end)
 
 int lora_is_name(const char *name)
 {
-    return lora_ends_with(name, a_end) || lora_ends_with(name, b_end);
+    return lorLORA_As_with(name, LORA_A) || lorLORA_As_with(name, LORA_B);
 }
 
 size_t lora_layer_length(const char *name)
 {
-    return lora_ends_with(name, a_end) ? strlen(name) - strlen(a_end) : 0;
+    return lorLORA_As_with(name, LORA_A) ? strlen(name) - strlen(LORA_A) : 0;
 }
 
 /* ---- which layers ---- */
@@ -59,7 +59,7 @@ static const char *lora_layer(const struct lora *l, const struct node *n)
     const struct value *w = n->op == OP_linear ? &l->g->value[n->in[LINEAR_W]] : NULL;
 
     if (!w || w->role != VALUE_PARAM || n->attr.linear.image[0] > 0 ||
-        !lora_ends_with(w->name, weight_end))
+        !lorLORA_As_with(w->name, weight_end))
         return NULL;
     return arena_printf(&l->g->arena, "%.*s", (int)(strlen(w->name) - strlen(weight_end)), w->name);
 }
@@ -80,46 +80,23 @@ static int lora_find_head(const struct graph *g)
     return at;
 }
 
-static int lora_fits(const char *pattern, size_t len, const char *layer)
+static int lora_takes(const struct lora *l, int node, const char *layer)
 {
-    char *text = xasprintf("%.*s", (int)len, pattern);
-    const int fits = fnmatch(text, layer, 0) == 0;
+    const char *rest = l->o->match;
+    char pattern[OPT_TEXT_BYTES + 1];
+    int fits = 0;
 
-    free(text);
+    if (!layer || !rest)
+        return layer && node != l->head;
+    while (rest && !fits) {
+        rest = option_next_item(rest, pattern);
+        fits = fnmatch(pattern, layer, 0) == 0;
+    }
     return fits;
 }
 
-/* Call it for each pattern of `match` in turn, *at being 0 at first; 0: there are no more. */
-static int lora_next(const char *match, size_t *at, const char **pattern, size_t *len)
-{
-    static const char between[] = ", ";
-    const char *end;
-
-    if (*at > strlen(match))
-        return 0;
-    *pattern = match + *at;
-    end = strstr(*pattern, between);
-    *len = end ? (size_t)(end - *pattern) : strlen(*pattern);
-    *at += *len + strlen(between);
-    return 1;
-}
-
-static int lora_takes(const struct lora *l, int node, const char *layer)
-{
-    const char *pattern;
-    size_t at = 0, len;
-
-    if (!layer)
-        return 0;
-    if (!l->o->match)
-        return node != l->head;
-    while (lora_next(l->o->match, &at, &pattern, &len))
-        if (lora_fits(pattern, len, layer))
-            return 1;
-    return 0;
-}
-
-static int lora_fail(const struct lora *l, const char *pattern, size_t len)
+/* pattern NULL: no layer is left. */
+static int lora_fail(const struct lora *l, const char *pattern)
 {
     struct buf names = {0};
 
@@ -129,37 +106,47 @@ static int lora_fail(const struct lora *l, const char *pattern, size_t len)
         if (layer)
             buf_printf(&names, "%s%s", names.len ? ", " : "", layer);
     }
-    if (names.len)
-        err_set(l->err, ERR_CONFIG, "model.lora.match: %s%.*s%s; the linear layers are %s",
-                pattern ? "\"" : "no layer is left but the one that makes the logits", (int)len,
-                pattern ? pattern : "", pattern ? "\" fits no linear layer" : "", buf_cstr(&names));
-    else
+    if (!names.len)
         err_set(l->err, ERR_CONFIG, "model.lora: this network has no linear layer");
+    else if (pattern)
+        err_set(l->err, ERR_CONFIG,
+                "model.lora.match: \"%s\" fits no linear layer; the linear layers are %s", pattern,
+                buf_cstr(&names));
+    else
+        err_set(l->err, ERR_CONFIG,
+                "model.lora.match: no layer is left but the one that makes the logits; the linear "
+                "layers are %s",
+                buf_cstr(&names));
     buf_fini(&names);
     return l->err->code;
+}
+
+static int lora_fits_any(const struct lora *l, const char *pattern)
+{
+    int fits = 0;
+
+    for (int i = 0; i < l->n_nodes && !fits; i++) {
+        const char *layer = lora_layer(l, &l->node[i]);
+
+        fits = layer && fnmatch(pattern, layer, 0) == 0;
+    }
+    return fits;
 }
 
 /* Each pattern has a layer that it fits. */
 static int lora_check_match(const struct lora *l)
 {
-    const char *pattern = NULL;
-    size_t at = 0, len = 0;
+    char pattern[OPT_TEXT_BYTES + 1];
     int n = 0;
 
+    for (const char *rest = l->o->match; rest;) {
+        rest = option_next_item(rest, pattern);
+        if (!lora_fits_any(l, pattern))
+            return lora_fail(l, pattern);
+    }
     for (int i = 0; i < l->n_nodes; i++)
         n += lora_takes(l, i, lora_layer(l, &l->node[i]));
-    while (l->o->match && lora_next(l->o->match, &at, &pattern, &len)) {
-        int fits = 0;
-
-        for (int i = 0; i < l->n_nodes && !fits; i++) {
-            const char *layer = lora_layer(l, &l->node[i]);
-
-            fits = layer && lora_fits(pattern, len, layer);
-        }
-        if (!fits)
-            return lora_fail(l, pattern, len);
-    }
-    return n > 0 ? 0 : lora_fail(l, NULL, 0);
+    return n > 0 ? 0 : lora_fail(l, NULL);
 }
 
 /* ---- the adapters ---- */
@@ -191,8 +178,8 @@ static int lora_append(struct lora *l, const struct node *n, const char *layer, 
     const struct param_info of_a = {PARAM_UNIFORM, in ? (float)(1 / sqrt((double)in)) : 0,
                                     PARAM_ADAPTER, 0},
                             of_b = {PARAM_CONST, 0, PARAM_ADAPTER, 0};
-    const int a = lora_param(l, layer, a_end, SHAPE(rank, in), of_a),
-              b = lora_param(l, layer, b_end, SHAPE(out, rank), of_b);
+    const int a = lora_param(l, layer, LORA_A, SHAPE(rank, in), of_a),
+              b = lora_param(l, layer, LORA_B, SHAPE(out, rank), of_b);
     const int64_t rows = g->batch ? shape.dim[0] / g->batch : 1;
     int h = x;
 
@@ -257,7 +244,7 @@ static int lora_copy(struct lora *l)
 }
 
 /* Outputs with names, and the logits, become the sums, too. */
-static void lora_end(struct lora *l)
+static void lorLORA_A(struct lora *l)
 {
     struct graph *g = l->g;
 
@@ -287,7 +274,7 @@ int lora_apply(const struct lora_options *o, int first_tag, struct graph *g, str
         lora_freeze(g);
         g->n_nodes = 0;
         rc = lora_copy(&l);
-        lora_end(&l);
+        lorLORA_A(&l);
         g->block = block;
     }
     free(l.node);

@@ -17,6 +17,10 @@
 
 #include "model/model.h"
 
+/* The ends of the names of a layer's adapters. */
+#define LORA_A ".lora_A.weight"
+#define LORA_B ".lora_B.weight"
+
 /* PEFT's names in adapter_model.safetensors begin so. */
 #define LORA_PREFIX "base_model.model."
 

@@ -125,7 +125,7 @@ static int check_left_out(const struct optimizer_options *o, const struct graph 
     char pattern[OPT_TEXT_BYTES + 1];
 
     while (patterns) {
-        patterns = optimizer_next_pattern(patterns, pattern);
+        patterns = option_next_item(patterns, pattern);
         if (check_match(m->left_out_key, pattern, g, err) < 0)
             return err->code;
     }

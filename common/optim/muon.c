@@ -71,7 +71,7 @@ static int is_named(const char *patterns, const char *name)
     char pattern[OPT_TEXT_BYTES + 1];
 
     while (patterns) {
-        patterns = optimizer_next_pattern(patterns, pattern);
+        patterns = option_next_item(patterns, pattern);
         if (fnmatch(pattern, name, 0) == 0)
             return 1;
     }

@@ -52,17 +52,6 @@ int optimizer_two_moments(const void *options, const struct slot_def *out[OPTIMI
     return 1 + optimizer_one_moment(options, out);
 }
 
-const char *optimizer_next_pattern(const char *patterns, char pattern[OPT_TEXT_BYTES + 1])
-{
-    static const char between[] = ", ";
-    const char *end = strstr(patterns, between);
-    const size_t n = end ? (size_t)(end - patterns) : strlen(patterns);
-
-    memcpy(pattern, patterns, n);
-    pattern[n] = '\0';
-    return end ? end + strlen(between) : NULL;
-}
-
 int optimizer_takes_matrix(const struct optimizer_options *o, const char *name,
                            enum param_kind kind, const struct shape *shape)
 {

@@ -105,10 +105,6 @@ double optimizer_number(const struct optimizer_options *o, size_t at);
 int optimizer_takes_matrix(const struct optimizer_options *o, const char *name,
                            enum param_kind kind, const struct shape *shape);
 
-/* Copy the first of the patterns, which are separated by ", ", to `pattern`.  Returns the rest, or
- * NULL if there are no more. */
-const char *optimizer_next_pattern(const char *patterns, char pattern[OPT_TEXT_BYTES + 1]);
-
 /* Write the slots that the job's optimizer keeps to out[].  Returns how many. */
 int optimizer_slots(const struct optimizer_options *o,
                     const struct slot_def *out[OPTIMIZER_MAX_SLOTS]);

@@ -9,10 +9,11 @@ import os
 
 import find_torch
 
-find_torch.need("numpy", "torch", "transformers", "peft", "safetensors")
+find_torch.need("numpy", "torch", "transformers", "peft", "safetensors", "onnxruntime")
 
 import gpt  # noqa: E402
 import numpy as np  # noqa: E402
+import onnxruntime  # noqa: E402
 import peft  # noqa: E402
 import torch  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
@@ -110,6 +111,7 @@ class Lora(Training):
                         job=None)
         ours = torch.from_numpy(np.load(out)).view(logits.shape)
         self.assertLessEqual((ours - logits).abs().max(), 1e-4 * logits.abs().max())
+        self.check_exported(network, run, ours)
 
     def check_merged(self, network, run):
         """The merged weights are those of peft's merge_and_unload, and the network of --export has
@@ -123,6 +125,26 @@ class Lora(Training):
         self.assertEqual(set(ours), set(theirs) - {"lm_head.weight"})
         for name, weight in ours.items():
             self.assertLessEqual((weight - theirs[name]).abs().max(), 1e-6, name)
+
+    def test_tied_head(self):
+        """Adapters of a weight that the embedding reads as well train, and cannot be merged."""
+        network, _ = self.gpt_base()
+        keys = {**self.gpt_keys(network), "data.path": self.path("data"), "model.lora.rank": 4,
+                "model.lora.match": "*.wte", "train.max_steps": 1}
+        self.run_driver(*self.arguments(keys, "tied"), n=1, job=None)
+        driver = self.start([dp.DRIVER, "--run-dir", "tied", "--merge", self.path("m.safetensors")])
+        self.assert_exit(driver, dp.USAGE)
+        self.assertRegex(driver.text, r"wte.weight. is no weight of linear layers alone.*match")
+        self.assertFalse(os.path.exists(self.path("m.safetensors")))
+
+    def check_exported(self, network, run, logits):
+        """onnxruntime has our logits with the merged network."""
+        x, _ = network.validation
+        self.assert_exit(self.start([dp.DRIVER, "--run-dir", run, "--export",
+                                     self.path("net.onnx")]), 0)
+        session = onnxruntime.InferenceSession(self.path("net.onnx"))
+        seen = torch.from_numpy(session.run(None, {"input_ids": x.numpy()})[0]).view(logits.shape)
+        self.assertLessEqual((seen - logits).abs().max(), 1e-5 * logits.abs().max())
 
     def check_refused(self, network):
         """Adapters for fewer layers, or for others, and a path that is not there."""
