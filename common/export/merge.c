@@ -83,8 +83,9 @@ static const struct st_tensor *merge_find(const struct merge *m, const char *wei
 
 static int merge_read(struct merge *m, const struct st_tensor *t, float **out)
 {
-    *out = xmalloc(st_bytes(t) + 1);
-    return st_read(m->r->weights, t, 0, *out, st_bytes(t), m->err);
+    int rc = try_alloc((void **)out, st_bytes(t), "a layer's adapters", m->err);
+
+    return rc < 0 ? rc : st_read(m->r->weights, t, 0, *out, st_bytes(t), m->err);
 }
 
 /* w [out,in], or [in,out]. */
@@ -188,10 +189,13 @@ int merge_weights(const struct export_request *r, char **bytes, size_t *n_bytes,
     for (int i = 0; i < m.n; i++)
         n += st_bytes(&m.tensor[i]);
     head = st_head(m.tensor, m.n, NULL, &n_head);
-    *bytes = xmalloc(n_head + n);
+    *bytes = NULL;
     *n_bytes = n_head + n;
-    memcpy(*bytes, head, n_head);
-    rc = merge_fill(&m, *bytes + n_head);
+    rc = try_alloc((void **)bytes, *n_bytes, "the merged weights", err);
+    if (rc == 0) {
+        memcpy(*bytes, head, n_head);
+        rc = merge_fill(&m, *bytes + n_head);
+    }
     if (rc < 0)
         free(*bytes);
     free(head);

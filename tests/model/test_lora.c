@@ -85,7 +85,7 @@ static void sum_is_read(void **state)
     int n_readers = 0, y = NO_VALUE;
 
     (void)state;
-    assert_int_equal(build("[linear: 4, linear: 3]",
+    assert_int_equal(build("[linear: 4, linear: {units: 3, bias: false}]",
                            (struct lora_options){.rank = 1, .alpha = 2, .match = "1"}, 1, &g, &err),
                      0);
     for (int i = 0; i < g->n_nodes; i++)
