@@ -247,14 +247,14 @@ static const struct arg network_args[] = {
      .is_rare = 1},
 };
 
-enum { N_GROUPS = 3 };
-
-static void options_fill_groups(struct arg_group g[N_GROUPS], struct options *o)
+static void options_fill_groups(struct arg_group g[OPTIONS_GROUPS], struct options *o)
 {
     g[0] = (struct arg_group){"The job", job_args, ARRAY_LEN(job_args), o};
     g[1] = (struct arg_group){"Its address", network_args, ARRAY_LEN(network_args), o};
     g[2] = (struct arg_group){"This process", daemon_args, n_daemon_args, o ? &o->common : NULL};
 }
+
+void options_groups(struct arg_group g[OPTIONS_GROUPS]) { options_fill_groups(g, NULL); }
 
 void options_tell(struct options *o, const char *format, ...)
 {
@@ -366,7 +366,7 @@ static int verb_comes_first(const struct options *o, int argc, char **argv, stru
 
 int options_parse(int argc, char **argv, struct options *out, struct err *err)
 {
-    struct arg_group groups[N_GROUPS];
+    struct arg_group groups[OPTIONS_GROUPS];
     int rc;
 
     *out = (struct options){.port = -1, .wait_s = -1, .common.local_rank = -1, .program = argv[0]};
@@ -376,7 +376,7 @@ int options_parse(int argc, char **argv, struct options *out, struct err *err)
         return rc;
     if (out->wish.is_word)
         out->args.operands = verb_operands(out->wish.verb);
-    rc = args_parse(groups, N_GROUPS, argc, argv, &out->args, err);
+    rc = args_parse(groups, OPTIONS_GROUPS, argc, argv, &out->args, err);
     if (rc < 0)
         return verb_comes_first(out, argc, argv, err);
     rc = check_questions(out, err);
@@ -417,16 +417,16 @@ void options_give_ranks(struct options *o, int64_t n_ranks)
 
 void options_help(const struct options *o, FILE *f)
 {
-    struct arg_group groups[N_GROUPS];
+    struct arg_group groups[OPTIONS_GROUPS];
     const struct wish *w = &o->wish;
 
-    options_fill_groups(groups, NULL);
+    options_groups(groups);
     if (w->verb == VERB_HELP && w->subject != VERB_HELP)
-        verb_help(w->subject, groups, N_GROUPS, f);
+        verb_help(w->subject, groups, OPTIONS_GROUPS, f);
     else if (w->verb == VERB_HELP)
-        verbs_summary(groups, N_GROUPS, f);
+        verbs_summary(groups, OPTIONS_GROUPS, f);
     else if (w->verb == VERB_TRAIN && !w->is_word)
-        verbs_help(groups, N_GROUPS, f);
+        verbs_help(groups, OPTIONS_GROUPS, f);
     else
-        verb_summary(w->verb, groups, N_GROUPS, f);
+        verb_summary(w->verb, groups, OPTIONS_GROUPS, f);
 }

@@ -15,7 +15,7 @@
 #include "driver/verbs.h"
 #include "inject/inject.h"
 
-enum { OPTIONS_TOLD = 4, OPTIONS_TOLD_TEXT = 512 };
+enum { OPTIONS_TOLD = 4, OPTIONS_TOLD_TEXT = 512, OPTIONS_GROUPS = 3 };
 
 struct options {
     const char *program; /* argv[0] */
@@ -88,5 +88,8 @@ void options_tell(struct options *o, const char *format, ...) __attribute__((for
 int options_export_weights(const struct options *o);
 
 void options_help(const struct options *o, FILE *f);
+
+/* All options, to be told of; the groups' `into` is NULL. */
+void options_groups(struct arg_group g[OPTIONS_GROUPS]);
 
 #endif

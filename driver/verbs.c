@@ -418,6 +418,15 @@ static void put_all(unsigned uses, const struct arg_group *groups, size_t n_grou
     put_statuses(uses, f);
 }
 
+struct verb_page verb_page(enum verb v)
+{
+    const struct verb_row *r = &verbs[v];
+
+    return (struct verb_page){r->name, r->usage, r->line, r->text, verb_uses(v)};
+}
+
+void verbs_statuses(FILE *f) { put_statuses(0, f); }
+
 void verb_help(enum verb v, const struct arg_group *groups, size_t n_groups, FILE *f)
 {
     verbs_put_head(v, f);

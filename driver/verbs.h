@@ -66,6 +66,18 @@ int verb_check(const struct wish *w, const struct args *given, struct err *err);
 void verbs_summary(const struct arg_group *groups, size_t n_groups, FILE *f);
 void verb_summary(enum verb v, const struct arg_group *groups, size_t n_groups, FILE *f);
 
+/* A verb as its pages tell of it: "trace", "SECONDS [RUN]", "record a timeline of a running job",
+ * lines with examples, and the uses that its options have in `of`.  Static storage. */
+struct verb_page {
+    const char *name, *usage, *line, *text;
+    unsigned uses;
+};
+
+struct verb_page verb_page(enum verb v);
+
+/* The exit statuses and signals of all verbs, for a terminal. */
+void verbs_statuses(FILE *f);
+
 /* All about a verb, and about all of them. */
 void verb_help(enum verb v, const struct arg_group *groups, size_t n_groups, FILE *f);
 void verbs_help(const struct arg_group *groups, size_t n_groups, FILE *f);

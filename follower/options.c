@@ -41,9 +41,9 @@ static const struct arg job_args[] = {
      "SECONDS"},
 };
 
-enum { N_GROUPS = 2, WAIT_S = 600 };
+enum { WAIT_S = 600 };
 
-static void follower_options_groups_init(struct arg_group g[N_GROUPS], struct options *o)
+static void follower_options_fill(struct arg_group g[FOLLOWER_GROUPS], struct options *o)
 {
     g[0] = (struct arg_group){"The job", job_args, ARRAY_LEN(job_args), o};
     g[1] = (struct arg_group){"This process", daemon_args, n_daemon_args, o ? &o->common : NULL};
@@ -162,42 +162,50 @@ static int follower_options_check(struct options *o, struct err *err)
 
 int follower_options_parse(int argc, char **argv, struct options *out, struct err *err)
 {
-    struct arg_group groups[N_GROUPS];
+    struct arg_group groups[FOLLOWER_GROUPS];
     int rc;
 
     *out = (struct options){.wait_s = -1, .common.local_rank = -1};
-    follower_options_groups_init(groups, out);
-    rc = args_parse(groups, N_GROUPS, argc, argv, NULL, err);
+    follower_options_fill(groups, out);
+    rc = args_parse(groups, FOLLOWER_GROUPS, argc, argv, NULL, err);
     if (rc < 0 || out->common.help || out->common.version)
         return rc;
     return follower_options_check(out, err);
 }
 
+void follower_options_groups(struct arg_group g[FOLLOWER_GROUPS])
+{
+    follower_options_fill(g, NULL);
+}
+
+const char follower_options_text[] =
+    "Trains as one rank of a job: connects to a dpdriver, and takes everything but the\n"
+    "data from it. Waits for a driver that is not there yet.\n"
+    "\n"
+    "  dpfollower --root 127.0.0.1:7000\n"
+    "  dpfollower --root node1:7000 --rank 3 --secret-file secret\n"
+    "  dpfollower --root node1:7000 --ranks gpus --secret-file secret\n"
+    "\n";
+
+const char follower_options_statuses[] =
+    "\nExit status:\n"
+    "  0  The job has finished.\n"
+    "  1  The job has failed.\n"
+    "  2  The command line, the job or the data are wrong.\n"
+    "  3  The driver refused this follower, or there was no driver within --wait.\n"
+    "  4  A signal stopped the follower or the driver, or an operator drained it.\n"
+    "With --ranks it is the status of the first process that ended with 1, 2 or 3; else 4\n"
+    "if one was stopped; else 0.\n\n"
+    "With --ranks a process that was killed or failed is started again after 1 s to 60 s,\n"
+    "except with --once. SIGINT and SIGTERM are passed on; a second signal kills.\n"
+    "SIGUSR1 logs the state.\n";
+
 void follower_options_help(FILE *f)
 {
-    struct arg_group groups[N_GROUPS];
+    struct arg_group groups[FOLLOWER_GROUPS];
 
-    follower_options_groups_init(groups, NULL);
-    fprintf(f, "Usage: dpfollower --root HOST:PORT [option]...\n"
-               "\n"
-               "Trains as one rank of a job: connects to a dpdriver, and takes everything but the\n"
-               "data from it. Waits for a driver that is not there yet.\n"
-               "\n"
-               "  dpfollower --root 127.0.0.1:7000\n"
-               "  dpfollower --root node1:7000 --rank 3 --secret-file secret\n"
-               "  dpfollower --root node1:7000 --ranks gpus --secret-file secret\n"
-               "\n");
-    args_help(groups, N_GROUPS, 0, f);
-    fprintf(f,
-            "\nExit status:\n"
-            "  0  The job has finished.\n"
-            "  1  The job has failed.\n"
-            "  2  The command line, the job or the data are wrong.\n"
-            "  3  The driver refused this follower, or there was no driver within --wait.\n"
-            "  4  A signal stopped the follower or the driver, or an operator drained it.\n"
-            "With --ranks it is the status of the first process that ended with 1, 2 or 3; else 4\n"
-            "if one was stopped; else 0.\n\n"
-            "With --ranks a process that was killed or failed is started again after 1 s to 60 s,\n"
-            "except with --once. SIGINT and SIGTERM are passed on; a second signal kills.\n"
-            "SIGUSR1 logs the state.\n");
+    follower_options_groups(groups);
+    fprintf(f, "Usage: dpfollower --root HOST:PORT [option]...\n\n%s", follower_options_text);
+    args_help(groups, FOLLOWER_GROUPS, 0, f);
+    fprintf(f, "%s", follower_options_statuses);
 }

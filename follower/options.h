@@ -13,6 +13,8 @@
 #include "daemon/daemon.h"
 #include "daemon/launch.h"
 
+enum { FOLLOWER_GROUPS = 2 };
+
 struct options {
     const char *root;         /* NULL: not given */
     char host[ADDR_MAX_HOST]; /* the host in `root`, or the one that a launcher names */
@@ -35,6 +37,11 @@ struct options {
 int follower_options_parse(int argc, char **argv, struct options *out, struct err *err);
 
 void follower_options_help(FILE *f);
+
+/* Its parts: what dpfollower does, with examples, and the exit statuses; and all options, to be
+ * told of, whose `into` is NULL. */
+extern const char follower_options_text[], follower_options_statuses[];
+void follower_options_groups(struct arg_group g[FOLLOWER_GROUPS]);
 
 /* Check that this follower may talk to a driver at the numeric address `number`: at no link-local
  * address, and without a secret only on this machine or with --insecure.  Fails with ERR_ARG. */

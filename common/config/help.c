@@ -47,9 +47,7 @@ static int is_conditional(const struct option_list *l, const struct option_ref *
     return n_alike < n;
 }
 
-/* "It is an integer from 1 to 9 epochs, and applies only if model.arch is mlp." */
-static void help_describe(const struct option_list *l, const struct option_ref *ref,
-                          struct buf *out)
+void table_describe(const struct option_list *l, const struct option_ref *ref, struct buf *out)
 {
     buf_printf(out, "It is ");
     option_want(ref->o, out);
@@ -77,8 +75,7 @@ static void print_entries(FILE *f, const struct option_registry *r)
     }
 }
 
-/* Has an earlier entry's row said the same? */
-static int help_is_told(const struct option_list *l, const struct option_ref *ref)
+int table_is_told(const struct option_list *l, const struct option_ref *ref)
 {
     for (const struct option_ref *r = &l->ref[ref->first]; r < ref; r++)
         if (table_alike(r, ref))
@@ -118,7 +115,7 @@ int table_help(const struct option_list *l, const char *word, FILE *f)
     for (size_t i = 0; i < l->n; i++) {
         const struct option_ref *ref = &l->ref[i];
 
-        if (help_is_told(l, ref) || !help_is_about(ref->o, word))
+        if (table_is_told(l, ref) || !help_is_about(ref->o, word))
             continue;
         fprintf(f, "%s", n++ || !word ? "\n" : "");
         fprintf(f, ref->o->def ? "%s: %s\n" : "%s: (%s)\n", ref->o->key,
@@ -127,7 +124,7 @@ int table_help(const struct option_list *l, const char *word, FILE *f)
         if (ref->o->type == OPT_ENTRY)
             print_entries(f, ref->o->registry);
         buf_clear(&text);
-        help_describe(l, ref, &text);
+        table_describe(l, ref, &text);
         if (ref->o->type != OPT_ENTRY || table_may_change(ref))
             print_paragraph(f, buf_cstr(&text));
     }

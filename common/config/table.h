@@ -105,4 +105,11 @@ const char *table_closest(const struct option_list *l, const char *key, char gro
  * Returns the number of options. */
 int table_help(const struct option_list *l, const char *word, FILE *f);
 
+/* Append what may stand there: "It is an integer from 1 to 9 epochs, and applies only if model.arch
+ * is mlp." */
+void table_describe(const struct option_list *l, const struct option_ref *ref, struct buf *out);
+
+/* Has an earlier entry's row said the same of this key? */
+int table_is_told(const struct option_list *l, const struct option_ref *ref);
+
 #endif

@@ -339,9 +339,9 @@ def check_functions(path, tree):
 
 
 def check_users(path, tree):
-    """A function that a header of the product declares has a user in another file of the product.
-    A user in its own file is enough if a test calls the function, too: the test looks at a part of
-    the module alone."""
+    """A function that a header of the product declares has a user in another file of the product,
+    or in what deploy/ builds.  A user in its own file is enough if a test calls the function, too:
+    the test looks at a part of the module alone."""
     if not (path.endswith((".h", ".cuh")) and room_of(path)):
         return
     for number, name in prototypes(tree.code[path]):
@@ -350,7 +350,8 @@ def check_users(path, tree):
             r"(?m)^[A-Za-z_][\w \t*]*[ *]" + name + r"\([^;{]*\{", tree.code[p])]
         is_tested = any(p.startswith("tests/") for p in users)
         n_own = sum(len(re.findall(rf"\b{name}\b", tree.code[p])) - 1 for p in own)
-        is_used = any(room_of(p) and p != path and p not in own for p in users) or \
+        is_used = any((room_of(p) or p.startswith("deploy/")) and p != path and p not in own
+                      for p in users) or \
             len(re.findall(rf"\b{name}\b", tree.code[path])) > 1  # by a macro beside it
         if is_used and name in TEST_SEAMS:
             yield number, f"{name} has a user: TEST_SEAMS need not name it"
