@@ -1,6 +1,8 @@
 /* merge - copies the tensors of a checkpoint, and adds to those weights that have adapters.
  *
- * The graph says which way a weight lies, and what else reads it. */
+ * The graph says which way a weight lies, and what else reads it.  With model.base a checkpoint has
+ * no base; its weights are then read from the file that the run began with, so the sum is with
+ * these numbers, not with what was left of them in fewer bits. */
 #include "export/merge.h"
 
 #include <stdlib.h>
@@ -8,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "export/base_file.h"
 #include "export/new_file.h"
 #include "import/arch.h"
 #include "import/network.h"
@@ -26,7 +29,9 @@ struct merge {
     const struct export_request *r;
     const struct graph *g;
     struct st_tensor *tensor; /* [n] those that are written */
+    const char **in_base;     /* [n] its name in the base's file; NULL: the checkpoint has it */
     int n;
+    struct base_file *base; /* NULL: the checkpoint has all */
     struct err *err;
 };
 
@@ -143,12 +148,48 @@ static int merge_add(struct merge *m, const struct st_tensor *t, float *w)
 
 /* ---- the file ---- */
 
+static void merge_list_base(struct merge *m, const char *name, const struct value *v)
+{
+    if (st_find(m->r->weights, name))
+        return;
+    m->tensor[m->n] = (struct st_tensor){.name = name, .dtype = DTYPE_F32, .shape = v->shape};
+    m->in_base[m->n++] = v->name;
+}
+
+/* The weights of the checkpoint, and those of the base that it lacks, second names included. */
 static void merge_list(struct merge *m)
 {
-    m->tensor = xcalloc((size_t)st_count(m->r->weights) + 1, sizeof *m->tensor);
+    const struct import_options *import = import_options_of(m->r->model);
+    const struct import_network *network = import ? import->network : NULL;
+    const int n_tied = network ? network->n_tensors : 0,
+              most = st_count(m->r->weights) + m->g->n_values + n_tied + 1;
+
+    m->tensor = xcalloc((size_t)most, sizeof *m->tensor);
+    m->in_base = xcalloc((size_t)most, sizeof *m->in_base);
     for (int i = 0; i < st_count(m->r->weights); i++)
         if (!lora_is_name(st_at(m->r->weights, i)->name))
             m->tensor[m->n++] = *st_at(m->r->weights, i);
+    for (int v = 0; m->base && v < m->g->n_values; v++)
+        if (m->g->value[v].role == VALUE_PARAM)
+            merge_list_base(m, m->g->value[v].name, &m->g->value[v]);
+    for (int i = 0; m->base && i < n_tied; i++) {
+        const struct import_tensor *t = &network->tensor[i];
+        const struct value *first =
+            t->same_as >= 0 ? graph_find(m->g, network->tensor[t->same_as].name) : NULL;
+
+        if (first && t->role == IMPORT_PARAMETER)
+            merge_list_base(m, t->name, first);
+    }
+}
+
+static int merge_get(struct merge *m, int i, char *to)
+{
+    const struct st_tensor *t = &m->tensor[i];
+
+    return m->in_base[i]
+               ? base_file_read(m->base, m->in_base[i], &t->shape, (float *)(void *)to, m->err)
+               : st_read(m->r->weights, st_find(m->r->weights, t->name), 0, to, st_bytes(t),
+                         m->err);
 }
 
 static int merge_fill(struct merge *m, char *to)
@@ -156,14 +197,11 @@ static int merge_fill(struct merge *m, char *to)
     int n_merged = 0, rc = 0;
 
     for (int i = 0; i < m->n && rc >= 0; i++) {
-        const struct st_tensor *from = st_find(m->r->weights, m->tensor[i].name);
-        const size_t n = st_bytes(from);
-
-        rc = st_read(m->r->weights, from, 0, to, n, m->err);
+        rc = merge_get(m, i, to);
         if (rc == 0)
-            rc = merge_add(m, from, (float *)(void *)to);
+            rc = merge_add(m, &m->tensor[i], (float *)(void *)to);
         n_merged += rc == 1;
-        to += n;
+        to += st_bytes(&m->tensor[i]);
     }
     if (rc >= 0 && n_merged == 0)
         return err_set(m->err, ERR_CONFIG,
@@ -177,13 +215,18 @@ int merge_weights(const struct export_request *r, char **bytes, size_t *n_bytes,
     struct merge m = {.r = r, .err = err};
     size_t n_head, n = 0;
     char *head;
-    int rc;
+    int rc = 0;
 
     if (r->model->lora.rank == 0)
         return err_set(err, ERR_CONFIG, "the job has no model.lora, so there is nothing to merge");
-    rc = model_build(r->model, &r->data->spec, MERGE_BATCH, 0, 0, &g, err);
-    if (rc < 0)
+    if (r->model->base != BASE_FLOAT32)
+        rc = base_file_open(r->model, &m.base, err);
+    if (rc == 0)
+        rc = model_build(r->model, &r->data->spec, MERGE_BATCH, 0, 0, &g, err);
+    if (rc < 0) {
+        base_file_close(m.base);
         return rc;
+    }
     m.g = g;
     merge_list(&m);
     for (int i = 0; i < m.n; i++)
@@ -200,6 +243,8 @@ int merge_weights(const struct export_request *r, char **bytes, size_t *n_bytes,
         free(*bytes);
     free(head);
     free(m.tensor);
+    free(m.in_base);
+    base_file_close(m.base);
     graph_free(g);
     return rc;
 }

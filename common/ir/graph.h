@@ -41,6 +41,7 @@ enum value_role {
     VALUE_CONST,   /* given with the graph, the same in every run; in the program's own memory */
     VALUE_PARAM,   /* trained; in the flat parameter space */
     VALUE_COPY,    /* a parameter rounded to BF16 or F16; same place in the space of copies */
+    VALUE_BASE,    /* a frozen parameter in fewer bits, or the scales of one (program/base.h) */
     VALUE_GRAD,    /* gradient of a parameter; same place in the flat gradient space */
     VALUE_STATE,   /* replicated, not trained by gradient: batch norm's running statistics */
     VALUE_SHADOW,  /* next value of a state, committed together with the optimizer's update */
@@ -115,7 +116,8 @@ struct value {
     enum dtype dtype;
     struct shape shape;
     int producer;                  /* the node that makes it, or -1; an update is not a producer */
-    int partner;                   /* GRAD, COPY: the param; SHADOW: the state; else NO_VALUE */
+    int partner;                   /* GRAD, COPY: the param; SHADOW: the state; BASE: of codes their
+                                    * scales, if they have any; else NO_VALUE */
     int grad, copy, shadow;        /* of a PARAM or STATE: its partners; NO_VALUE until made */
     int n_uses;                    /* PARAM: forward nodes that the loss depends on and that read
                                     * it, counted once for each operand; set by

@@ -18,6 +18,33 @@ static const char config_name[] = "adapter_config.json", model_name[] = "adapter
 
 /* ---- the job's keys ---- */
 
+/* A base that is packed cannot be trained, and no checkpoint has it. */
+static int adapters_check_base(const struct model_options *m, struct err *err)
+{
+    static const char *const bases[] = {BASE_LIST(WORD_NAME) NULL};
+
+    if (m->base == BASE_FLOAT32)
+        return 0;
+    if (m->lora.rank == 0)
+        return err_set(err, ERR_CONFIG,
+                       "model.base is %s, which is for frozen weights, but there is no model.lora; "
+                       "want model.lora: {rank: 8}, or model.base: float32",
+                       bases[m->base]);
+    if (m->init.name == INIT_FILE && m->init.missing == MISSING_DRAW)
+        return err_set(
+            err, ERR_CONFIG,
+            "model.base is %s, and model.init.missing is draw: checkpoints have no base, "
+            "so a resumed run would lack what was drawn; want model.init.missing: error",
+            bases[m->base]);
+    if (m->init.name != INIT_FILE && m->init.name != INIT_IMPORT)
+        return err_set(err, ERR_CONFIG,
+                       "model.base is %s, the form of a trained network, but the network begins "
+                       "with random weights; want model.init: {name: file, path: ITS FILE}, or "
+                       "model.base: float32",
+                       bases[m->base]);
+    return 0;
+}
+
 int adapters_check_keys(const struct model_options *m, struct err *err)
 {
     if (m->lora.path && m->lora.rank == 0)
@@ -30,7 +57,7 @@ int adapters_check_keys(const struct model_options *m, struct err *err)
                        "model.lora.path is %s, adapters of a trained network, but the network "
                        "begins with random weights; want model.init: {name: file, path: ITS FILE}",
                        m->lora.path);
-    return 0;
+    return adapters_check_base(m, err);
 }
 
 char *adapters_doubt(const struct lora_options *o)

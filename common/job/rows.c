@@ -9,6 +9,7 @@
 
 static const char *const inits[] = {INIT_LIST(WORD_NAME) NULL};
 static const char *const missings[] = {MISSING_LIST(WORD_NAME) NULL};
+static const char *const bases[] = {BASE_LIST(WORD_NAME) NULL};
 static const char *const nonfinites[] = {NONFINITE_LIST(WORD_NAME) NULL};
 static const char *const recomputes[] = {RECOMPUTE_LIST(WORD_NAME) NULL};
 static const char *const precisions[] = {PRECISION_LIST(WORD_NAME) NULL};
@@ -94,6 +95,11 @@ static const struct option model_rows[] = {
              "adapter_config.json, or the first of these. Without it they begin anew."},
     {"model.lora.rslora", OPT_BOOL, AT(model.lora.rslora), "false",
      .help = "With true, the factor is alpha / sqrt(rank)."},
+    {"model.base", OPT_CHOICE, AT(model.base), "float32", .choices = bases,
+     .help =
+         "With model.lora: the form in which frozen weights and embeddings are kept in memory. "
+         "int8 has a scale for each 64 numbers. They are taken from the file of model.init, and "
+         "checkpoints do not have them."},
     {"model.sync_batch_norm", OPT_BOOL, AT(model.sync_batch_norm), "true", .flags = OPT_RESUME,
      .help = "Batch norm's statistics are those of all ranks together, so that training does not "
              "depend on their number."},

@@ -95,9 +95,15 @@ extern const struct option_group *const model_archs[]; /* all of them; NULL at t
     X(LOSS_CONTRASTIVE, "contrastive")     \
     X(LOSS_OUTPUT, "output")
 
+#define BASE_LIST(X)             \
+    X(BASE_FLOAT32, "float32")   \
+    X(BASE_BFLOAT16, "bfloat16") \
+    X(BASE_INT8, "int8")
+
 enum init_name { INIT_LIST(WORD_VALUE) };
 enum init_missing { MISSING_LIST(WORD_VALUE) };
 enum loss { LOSS_LIST(WORD_VALUE) };
+enum base { BASE_LIST(WORD_VALUE) };
 
 struct init_options {
     enum init_name name;
@@ -124,6 +130,7 @@ struct model_options {
     const void *options; /* of kind: its own struct */
     struct init_options init;
     struct lora_options lora;
+    enum base base;         /* the form of frozen weights in memory (program/base.h) */
     int sync_batch_norm;    /* statistics over all ranks */
     enum loss loss;         /* of the first output that model.loss names */
     const char *losses;     /* the whole of model.loss (model/losses.h); NULL: `loss` alone */

@@ -23,6 +23,7 @@ enum slot_scope {
     SLOT_PER_PARAMETER, /* every parameter */
     SLOT_PER_TRAINED,   /* every parameter that is not frozen */
     SLOT_PER_STATISTIC, /* every running statistic */
+    SLOT_PER_BASE,      /* the bytes of the layout's base */
     SLOT_PER_JOB,       /* the job: `length` elements */
 };
 
@@ -38,8 +39,9 @@ enum slot_placement {
 
 /* The file of a checkpoint in which the slot is saved.  SLOT_IN_AVERAGE: model_average.safetensors,
  * which also has the model's other tensors.  There the slot's tensors have the names of the
- * parameters, without the suffix. */
-enum slot_file { SLOT_UNSAVED, SLOT_IN_MODEL, SLOT_IN_OPTIMIZER, SLOT_IN_AVERAGE };
+ * parameters, without the suffix.  SLOT_IN_BASE: no file of a checkpoint, but the one that
+ * model.init names, which stays the user's. */
+enum slot_file { SLOT_UNSAVED, SLOT_IN_MODEL, SLOT_IN_OPTIMIZER, SLOT_IN_AVERAGE, SLOT_IN_BASE };
 
 struct slot_def {
     const char *name; /* "momentum": in messages about memory, and as an operator's operand */
@@ -82,7 +84,7 @@ static inline int slot_is_broadcast(const struct slot_def *d)
 
 static inline int slot_is_saved(const struct slot_def *d)
 {
-    return d->placement == SLOT_REPLICATED && d->file != SLOT_UNSAVED;
+    return d->placement == SLOT_REPLICATED && d->file != SLOT_UNSAVED && d->file != SLOT_IN_BASE;
 }
 
 #endif

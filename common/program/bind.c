@@ -48,6 +48,8 @@ static void *space_of(const struct program_spaces *s, enum value_role role)
         return s->param;
     case VALUE_COPY:
         return s->copy;
+    case VALUE_BASE:
+        return s->base;
     case VALUE_SCALER:
         return s->scaler;
     case VALUE_GRAD:

@@ -140,6 +140,29 @@ static void place_states(struct layout *l, const struct graph *g)
         }
 }
 
+static void layout_add_base(struct layout *l, const struct value *v)
+{
+    struct segment *s = &l->base[l->n_base++];
+    const int64_t align = SEGMENT_ALIGN * sizeof(float);
+
+    *s = make_segment(l, v, l->n_base_bytes);
+    l->n_base_bytes += round_up_i64(s->length * (int64_t)dtype_size(v->dtype), align);
+}
+
+static void place_base(struct layout *l, const struct graph *g)
+{
+    l->base = arena_alloc(&l->arena, ((size_t)g->n_values + 1) * sizeof *l->base);
+    for (int v = 0; v < g->n_values; v++) {
+        const struct value *codes = &g->value[v];
+
+        if (codes->role != VALUE_BASE || !codes->info) /* scales follow their codes */
+            continue;
+        layout_add_base(l, codes);
+        if (codes->partner != NO_VALUE)
+            layout_add_base(l, &g->value[codes->partner]);
+    }
+}
+
 size_t layout_control_at(const struct layout *l, enum dtype dtype)
 {
     const size_t align = SEGMENT_ALIGN * sizeof(float);
@@ -292,6 +315,9 @@ static struct hash128 layout_hash(const struct layout *l)
         layout_add_segment(h, &l->state[i]);
         hasher_add(h, &l->state[i].init_state, sizeof l->state[i].init_state);
     }
+    hasher_add_i64(h, l->n_base);
+    for (int i = 0; i < l->n_base; i++)
+        layout_add_segment(h, &l->base[i]);
     hasher_add_i64(h, l->n_buckets);
     for (int i = 0; i < l->n_param_buckets; i++) {
         hasher_add_i64(h, l->bucket[i].offset);
@@ -358,10 +384,12 @@ int layout_new(const struct graph *g, size_t bucket_bytes, struct layout **out, 
         place_params(l, g, e, n);
         place_paddings(l, g);
         place_states(l, g);
+        place_base(l, g);
         l->bucket = arena_alloc(&l->arena, (size_t)layout_most_buckets(l) * sizeof *l->bucket);
         layout_cut(l, bucket_bytes);
         l->param_by_name = sort_names(l, l->param, l->n_params);
         l->state_by_name = sort_names(l, l->state, l->n_states);
+        l->base_by_name = sort_names(l, l->base, l->n_base);
         *out = l;
     } else {
         free(l);

@@ -4,8 +4,9 @@
  * table of segments holds for all of them.  Segments stand in the order in which the backward pass
  * completes the gradients, so that a bucket is a range that is ready early; frozen parameters come
  * last.  Every segment starts at a multiple of SEGMENT_ALIGN elements, and the padding between
- * segments is always zero.  States (running statistics) have a table of their own.  Both tables
- * depend on the model and the options only, never on the batch size or the ranks.
+ * segments is always zero.  States (running statistics) have a table of their own, and so has the
+ * base, which are frozen parameters in fewer bits (program/base.h): it is a space of bytes.  All
+ * tables depend on the model and the options only, never on the batch size or the ranks.
  *
  * The control vector (op/control.h) follows the gradients in the same buffer, so that the last
  * bucket carries it.  The vector is always F32, because sums in half precision would not be exact.
@@ -35,7 +36,7 @@ struct segment {
     const char *name; /* PyTorch's: "conv1.weight" */
     enum dtype dtype;
     struct shape shape; /* as PyTorch stores it */
-    int64_t offset;     /* elements from the start of the space */
+    int64_t offset;     /* elements from the start of the space; of the base: bytes */
     int64_t length;     /* elements, without padding */
     struct param_info info;
     float init_state; /* states only */
@@ -68,6 +69,9 @@ struct layout {
     struct segment *state; /* [n_states] */
     int n_states;
     int64_t n_state_total;
+    struct segment *base; /* [n_base]: codes, and those with scales behind them */
+    int n_base;
+    int64_t n_base_bytes;
     /* [n_param_buckets].  The first n_buckets are those of the gradients, in the order in which
      * they become ready.  The others are those of the frozen parameters, in the order of the space.
      */
@@ -76,6 +80,7 @@ struct layout {
     size_t bucket_bytes;                  /* as layout_new and layout_cut had it */
     const struct segment **param_by_name; /* [n_params], in alphabetical order */
     const struct segment **state_by_name; /* [n_states] */
+    const struct segment **base_by_name;  /* [n_base] */
     struct hash128 hash;                  /* of segments, buckets and types: the layout hash */
 };
 

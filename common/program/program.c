@@ -85,7 +85,9 @@ static int program_locate(struct program *p, int v, int named, const struct segm
     if (!shape_equal(&s->shape, &value->shape))
         return err_set(err, ERR_CONFIG, "%s is %s, the layout has %s", value->name,
                        shape_text(&value->shape, seen), shape_text(&s->shape, want));
-    p->place[v].offset = (size_t)s->offset * dtype_size(p->graph->value[v].dtype);
+    p->place[v].offset = (size_t)s->offset;
+    if (value->role != VALUE_BASE) /* whose offsets are bytes */
+        p->place[v].offset *= dtype_size(p->graph->value[v].dtype);
     return 0;
 }
 
@@ -96,7 +98,7 @@ static int locate_value(struct program *p, int v, struct err *err)
     const struct layout *l = p->layout;
 
     if (value->role == VALUE_PARAM || value->role == VALUE_COPY || value->role == VALUE_GRAD ||
-        value->role == VALUE_STATE || value->role == VALUE_SHADOW)
+        value->role == VALUE_BASE || value->role == VALUE_STATE || value->role == VALUE_SHADOW)
         ASSERT(l);
     switch (value->role) {
     case VALUE_PARAM:
@@ -104,6 +106,8 @@ static int locate_value(struct program *p, int v, struct err *err)
     case VALUE_GRAD:
     case VALUE_COPY:
         return program_locate(p, v, value->partner, l->param_by_name, l->n_params, err);
+    case VALUE_BASE:
+        return program_locate(p, v, v, l->base_by_name, l->n_base, err);
     case VALUE_STATE:
         return program_locate(p, v, v, l->state_by_name, l->n_states, err);
     case VALUE_SHADOW:

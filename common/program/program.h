@@ -57,6 +57,7 @@ struct program_spaces {
     /* [layout.n_param_buckets]: the address of each bucket's parameters, and of their working
      * copies; NULL: they lie in param, and in copy */
     void *const *param_bucket, *const *copy_bucket;
+    void *base; /* [layout.n_base_bytes] bytes; NULL if there are none */
     void *copy; /* working copies, [layout.n_total] of the layers' type; NULL if that is F32 */
     void *grad; /* layout_grad_bytes() of the graph's grad_dtype */
     /* [layout.n_buckets]: the address of each bucket's gradients, of layout.grad_dtype; NULL: they

@@ -276,8 +276,9 @@ int state_knows(const struct state *s, const char *name)
         return 1;
     for (int k = 0; k < s->n_slots; k++) {
         const struct slot_def *d = s->slot[k].def;
+        const int is_of_model = d->file == SLOT_IN_MODEL || d->file == SLOT_IN_BASE;
 
-        for (int i = 0; d->file == SLOT_IN_MODEL && i < slot_n_tensors(s->layout, d); i++) {
+        for (int i = 0; is_of_model && i < slot_n_tensors(s->layout, d); i++) {
             const struct slot_tensor t = slot_tensor(s->layout, d, i);
 
             if (is_name_of(&t, d->suffix, name) || is_count_of(&t, name))

@@ -82,6 +82,14 @@ const struct slot_def slot_scaler = {.name = "loss scale",
                                      .is_broadcast = 1,
                                      .init = init_scaler};
 
+const struct slot_def slot_base = {.name = "frozen base",
+                                   .suffix = "",
+                                   .scope = SLOT_PER_BASE,
+                                   .dtype = DTYPE_U8,
+                                   .file = SLOT_IN_BASE,
+                                   .is_hashed = 1,
+                                   .is_broadcast = 1};
+
 /* ---- tensors ---- */
 
 static int n_trained(const struct layout *l)
@@ -102,6 +110,8 @@ int slot_n_tensors(const struct layout *l, const struct slot_def *d)
         return n_trained(l);
     case SLOT_PER_STATISTIC:
         return l->n_states;
+    case SLOT_PER_BASE:
+        return l->n_base;
     case SLOT_PER_JOB:
         return 1;
     }
@@ -111,16 +121,19 @@ int slot_n_tensors(const struct layout *l, const struct slot_def *d)
 struct slot_tensor slot_tensor(const struct layout *l, const struct slot_def *d, int i)
 {
     const size_t size = dtype_size(d->dtype);
-    const struct segment *s = d->scope == SLOT_PER_STATISTIC ? &l->state[i] : &l->param[i];
+    const struct segment *s = d->scope == SLOT_PER_STATISTIC ? &l->state[i]
+                              : d->scope == SLOT_PER_BASE    ? &l->base[i]
+                                                             : &l->param[i];
 
     ASSERT(i >= 0 && i < slot_n_tensors(l, d));
     if (d->scope == SLOT_PER_JOB)
         return (struct slot_tensor){
             .base = "", .shape = SHAPE(d->length), .n_bytes = size * (size_t)d->length};
-    return (struct slot_tensor){.base = s->name,
-                                .shape = s->shape,
-                                .at = size * (size_t)s->offset,
-                                .n_bytes = size * (size_t)s->length};
+    return (struct slot_tensor){
+        .base = s->name,
+        .shape = s->shape,
+        .at = size * (size_t)s->offset,
+        .n_bytes = (d->scope == SLOT_PER_BASE ? dtype_size(s->dtype) : size) * (size_t)s->length};
 }
 
 /* ---- memory ---- */
@@ -134,6 +147,8 @@ static int64_t n_elements(const struct layout *l, const struct slot_def *d)
         return l->n_trained;
     case SLOT_PER_STATISTIC:
         return l->n_state_total;
+    case SLOT_PER_BASE:
+        return l->n_base_bytes;
     case SLOT_PER_JOB:
         return d->length;
     }
@@ -198,6 +213,8 @@ int state_new_divided(struct backend *b, const struct layout *l, const struct sl
         rc = state_add_slot(s, &slot_statistics, 0, 0, err);
     if (rc == 0 && l->has_scaler)
         rc = state_add_slot(s, &slot_scaler, 0, 0, err);
+    if (rc == 0 && l->n_base > 0)
+        rc = state_add_slot(s, &slot_base, 0, 0, err);
     for (int i = 0; i < n_more && rc == 0; i++)
         rc = state_add_slot(s, more[i], d->n_holders > 0 && i < d->n_divided, i < d->n_offloaded,
                             err);
@@ -374,6 +391,17 @@ int state_init(struct state *s, const struct job *job, struct err *err)
         rc = weights_take(weights, err);
     weights_close(weights);
     return rc;
+}
+
+int state_take_base(struct state *s, const struct job *job, struct err *err)
+{
+    struct weights *weights = NULL;
+    int rc = state_data(s, &slot_base) ? weights_open_base(s, job, &weights, err) : 0;
+
+    if (rc == 0 && weights)
+        rc = weights_take(weights, err);
+    weights_close(weights);
+    return rc < 0 ? err_wrap(err, "the frozen base, which checkpoints do not have") : 0;
 }
 
 int state_init_beside_model(struct state *s, const struct job *job, struct err *err)

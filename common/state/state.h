@@ -56,6 +56,9 @@ struct state {
 extern const struct slot_def slot_parameters; /* [n_total] */
 extern const struct slot_def slot_statistics; /* [n_state_total] */
 extern const struct slot_def slot_scaler;     /* [SCALER_LEN]; only where the loss is scaled */
+/* U8 [n_base_bytes]; only with model.base: the same on all ranks, never divided, in no checkpoint.
+ */
+extern const struct slot_def slot_base;
 
 /* The division of slots among the ranks (state/shards.h), and between a device and its host. */
 struct state_division {
@@ -90,6 +93,10 @@ void *state_data(const struct state *s, const struct slot_def *d);
  * file, what it has is taken, and only the rest is drawn (state/weights.h).  s->warn is called with
  * what the file lacks. */
 int state_init(struct state *s, const struct job *job, struct err *err);
+
+/* Take the base of model.base from the file that model.init names; no effect without one.  For a
+ * rank that takes the other rows from a checkpoint. */
+int state_take_base(struct state *s, const struct job *job, struct err *err);
 
 /* Give initial values only to the rows that a checkpoint's file of the model does not hold.  For a
  * rank that takes these from a checkpoint; a file that model.init names need not exist then. */

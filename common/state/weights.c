@@ -17,6 +17,8 @@
 #include "job/adapters.h"
 #include "job/pretrained.h"
 #include "model/lora.h"
+#include "program/base.h"
+#include "state/base.h"
 #include "state/contents.h"
 #include "tensor/half.h"
 
@@ -43,6 +45,7 @@ struct weights {
      * for a slot that belongs to no file of a model. */
     const struct st_tensor **alike[STATE_MAX_SLOTS];
     struct list lacking, other; /* in the file, and in the model */
+    int takes_base_alone;       /* 1: no other slot is compared or taken */
     int n_alike;
 };
 
@@ -99,10 +102,16 @@ static const struct st_tensor *weights_find(const struct weights *w, const char 
 
 /* ---- the model's tensors ---- */
 
+/* A base is packed from float32. */
+static enum dtype weights_type(const struct slot_def *d)
+{
+    return d == &slot_base ? DTYPE_F32 : d->dtype;
+}
+
 /* The model's float32 takes the two half types, too: every number of theirs is one of float32. */
 static int weights_fits(const struct slot_def *d, const struct st_tensor *t)
 {
-    return t->dtype == d->dtype || (d->dtype == DTYPE_F32 && dtype_is_half(t->dtype));
+    return t->dtype == weights_type(d) || (weights_type(d) == DTYPE_F32 && dtype_is_half(t->dtype));
 }
 
 /* Refuse a number that is not finite among n of the tensor's, from element `first` on. */
@@ -177,8 +186,8 @@ static int weights_compare(struct weights *w, const char *name, const struct slo
     if (t && weights_fits(d, t) && shape_equal(&t->shape, &want->shape))
         return 1;
     text = t ? xasprintf("tensor \"%s\" is %s %s, this model wants %s %s", name,
-                         dtype_name(t->dtype), shape_text(&t->shape, seen), dtype_name(d->dtype),
-                         shape_text(&want->shape, wanted))
+                         dtype_name(t->dtype), shape_text(&t->shape, seen),
+                         dtype_name(weights_type(d)), shape_text(&want->shape, wanted))
              : xasprintf("no tensor \"%s\", which this model has", name);
     if (t && !weights_fits(d, t))
         err_set(err, ERR_CONFIG, "%s: %s", w->path, text);
@@ -201,6 +210,10 @@ static int compare_slot(struct weights *w, int k, struct err *err)
         char *name = xasprintf("%s%s", want.base, d->suffix);
         const struct st_tensor *t = weights_find(w, name);
 
+        if (d == &slot_base && base_is_scales(name)) { /* made when the codes are */
+            free(name);
+            continue;
+        }
         rc = !t && lora_is_name(name) && !w->adapters ? 0
                                                       : weights_compare(w, name, d, &want, t, err);
         w->alike[k][i] = rc == 1 ? t : NULL;
@@ -214,10 +227,28 @@ static int compare_slots(struct weights *w, struct err *err)
 {
     int rc = 0;
 
-    for (int k = 0; k < w->s->n_slots && rc == 0; k++)
-        if (w->s->slot[k].def->file == SLOT_IN_MODEL && slot_is_saved(w->s->slot[k].def))
+    for (int k = 0; k < w->s->n_slots && rc == 0; k++) {
+        const struct slot_def *d = w->s->slot[k].def;
+        const int is_of_model = d->file == SLOT_IN_MODEL && slot_is_saved(d);
+
+        if (d == &slot_base || (is_of_model && !w->takes_base_alone))
             rc = compare_slot(w, k, err);
+    }
     return rc;
+}
+
+/* As take_block, to a base, which is packed from float32. */
+static int take_packed(struct weights *w, int k, int i, struct span part, void *const room[2],
+                       struct err *err)
+{
+    const struct st_tensor *t = w->alike[k][i];
+    int rc = weights_read(w, t, part, room[0], err);
+
+    if (rc == 0)
+        rc = check_finite(w, t, room[0], part.first, part.n, err);
+    for (int64_t e = 0; e < part.n && rc == 0; e++)
+        ((float *)room[1])[e] = real_get(room[0], t->dtype, e);
+    return rc == 0 ? base_put(w->s, i, part.first, room[1], part.n, err) : rc;
 }
 
 /* Block by block, so that a large tensor needs no second copy of itself. */
@@ -225,15 +256,19 @@ static int weights_take_tensor(struct weights *w, int k, int i, struct err *err)
 {
     const struct slot *slot = &w->s->slot[k];
     const struct slot_tensor to = slot_tensor(w->s->layout, slot->def, i);
-    const int64_t n = (int64_t)(to.n_bytes / dtype_size(slot->def->dtype));
+    const int64_t n = shape_elements(&to.shape);
     void *room[2] = {xmalloc(BLOCK * sizeof(double)), xmalloc(BLOCK * sizeof(float))};
     int rc = 0;
 
     ASSERT(slot->data && to.at + to.n_bytes <= slot->n_bytes);
     ASSERT(shape_equal(&w->alike[k][i]->shape, &to.shape));
-    for (int64_t at = 0; at < n && rc == 0; at += BLOCK)
-        rc = take_block(w, &(struct taken){w->alike[k][i], slot->def, (char *)slot->data + to.at},
-                        (struct span){at, n - at < BLOCK ? n - at : BLOCK}, room, err);
+    for (int64_t at = 0; at < n && rc == 0; at += BLOCK) {
+        const struct taken taken = {w->alike[k][i], slot->def, (char *)slot->data + to.at};
+        const struct span part = {at, min_i64(n - at, BLOCK)};
+
+        rc = slot->def == &slot_base ? take_packed(w, k, i, part, room, err)
+                                     : take_block(w, &taken, part, room, err);
+    }
     free(room[0]);
     free(room[1]);
     return rc;
@@ -431,7 +466,7 @@ static int compare_all(struct weights *w, const struct job *job, struct err *err
                  ? weights_open_import(w, err)
                  : st_set_open(w->path, &w->file, err);
 
-    if (rc == 0 && w->file)
+    if (rc == 0 && w->file && !w->takes_base_alone)
         rc = visit_file(w, err);
     if (rc == 0)
         rc = compare_slots(w, err);
@@ -440,16 +475,18 @@ static int compare_all(struct weights *w, const struct job *job, struct err *err
     return rc == 0 ? weights_decide(w, job, err) : rc;
 }
 
-int weights_open(struct state *s, const struct job *job, struct weights **out, struct err *err)
+static int weights_open_parts(struct state *s, const struct job *job, int base_alone,
+                              struct weights **out, struct err *err)
 {
     struct weights *w = xcalloc(1, sizeof *w);
     int rc;
 
     w->s = s;
+    w->takes_base_alone = base_alone;
     w->path = job->model.init.name == INIT_IMPORT ? import_options_of(&job->model)->path
                                                   : job->model.init.path;
     w->rule = job->model.kind->file;
-    rc = job->model.lora.path ? weights_open_adapters(w, &job->model.lora, err) : 0;
+    rc = job->model.lora.path && !base_alone ? weights_open_adapters(w, &job->model.lora, err) : 0;
     if (rc < 0)
         err_wrap(err, "model.lora.path");
     else if (pretrained_check(job, s->warn, s->warn_arg, err) < 0 || compare_all(w, job, err) < 0)
@@ -460,6 +497,16 @@ int weights_open(struct state *s, const struct job *job, struct weights **out, s
     }
     *out = w;
     return 0;
+}
+
+int weights_open(struct state *s, const struct job *job, struct weights **out, struct err *err)
+{
+    return weights_open_parts(s, job, 0, out, err);
+}
+
+int weights_open_base(struct state *s, const struct job *job, struct weights **out, struct err *err)
+{
+    return weights_open_parts(s, job, 1, out, err);
 }
 
 void weights_close(struct weights *w)

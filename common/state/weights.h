@@ -22,6 +22,9 @@ struct weights; /* a file, compared with the model; opaque */
  * Fails in any case if a tensor has any other type than the model's (but for bfloat16 and float16,
  * which become float32), or if the file has none of the model's tensors. */
 int weights_open(struct state *s, const struct job *job, struct weights **out, struct err *err);
+/* The same for the base alone (state_take_base); the file's other tensors may be any. */
+int weights_open_base(struct state *s, const struct job *job, struct weights **out,
+                      struct err *err);
 void weights_close(struct weights *w); /* NULL is fine */
 
 /* 1: the file has the i-th tensor of the state's slot of this number. */

@@ -295,6 +295,7 @@ struct program_spaces buffers_spaces(const struct buffers *m, const struct state
 {
     return (struct program_spaces){
         .param = state_data(s, &slot_parameters),
+        .base = state_data(s, &slot_base),
         .copy = m->copy,
         .scaler = state_data(s, &slot_scaler),
         .grad = m->sum ? (void *)m->sum : m->grad,

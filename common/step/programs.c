@@ -13,6 +13,7 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "program/base.h"
 #include "state/shards.h"
 
 /* A validation batch is large enough to compute efficiently, and small enough for small machines.
@@ -146,6 +147,16 @@ struct program_precision programs_precision(const struct job *job, int accumulat
     return (struct program_precision){type[job->precision], is_half ? DTYPE_BF16 : DTYPE_F32};
 }
 
+int programs_set_types(struct graph *g, const struct job *job, int accumulates, struct err *err)
+{
+    static const enum dtype form[] = {
+        [BASE_FLOAT32] = DTYPE_F32, [BASE_BFLOAT16] = DTYPE_BF16, [BASE_INT8] = DTYPE_I8};
+    const struct program_precision p = programs_precision(job, accumulates);
+    const int rc = program_pack_base(g, form[job->model.base], p.compute, err);
+
+    return rc == 0 ? program_set_precision(g, p, err) : rc;
+}
+
 /* Append the gradients' nodes.  With sums of micro-batches they add to these.  Gradients that are
  * divided have memory only for a short time. */
 static int programs_differentiate(struct graph *g, const struct state *s, const struct buffers *m,
@@ -244,8 +255,7 @@ static int programs_make(struct entry *e, const struct programs_options *o, stru
     if (rc == 0 && training)
         rc = programs_differentiate(g, s, m, err);
     if (rc == 0)
-        rc =
-            program_set_precision(g, programs_precision(o->job, o->job->train.accumulate > 1), err);
+        rc = programs_set_types(g, o->job, o->job->train.accumulate > 1, err);
     if (rc == 0)
         return program_new(b, g, s->layout, &e->program, err);
     graph_free(g);

@@ -36,6 +36,9 @@ struct programs_options {
  * because they are added up. */
 struct program_precision programs_precision(const struct job *job, int accumulates);
 
+/* Give a graph the types of the job: program_pack_base, then program_set_precision. */
+int programs_set_types(struct graph *g, const struct job *job, int accumulates, struct err *err);
+
 /* Refuse a batch norm that would have one value per channel in each full micro-batch.  Reads of *o
  * only job, spec, sampler and n_ranks.  programs_new does that, too. */
 int programs_check_norms(const struct programs_options *o, struct err *err);

@@ -214,7 +214,7 @@ static int make_layout(struct trainer *t, struct err *err)
     if (rc == 0)
         rc = program_differentiate(g, err);
     if (rc == 0)
-        rc = program_set_precision(g, programs_precision(t->job, 0), err);
+        rc = programs_set_types(g, t->job, 0, err);
     if (rc == 0)
         rc = layout_new(g, buckets_at_first(t), &t->layout, err);
     graph_free(g);
@@ -475,6 +475,8 @@ static int load_weights(struct trainer *t, const char *folder, int averaged, str
         rc = state_init_beside_model(t->state, t->job, err);
     if (rc == 0)
         rc = state_load_weights(t->state, c, averaged, err);
+    if (rc == 0)
+        rc = state_take_base(t->state, t->job, err);
     if (rc == 0)
         t->state->at.step = c->state.step;
     ckpt_close(c);

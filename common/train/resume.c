@@ -195,6 +195,8 @@ static int train_resume(struct trainer *t, const char *run_dir, struct err *err)
     if (rc == 0)
         rc = state_load(t->state, c, err);
     if (rc == 0)
+        rc = state_take_base(t->state, t->job, err);
+    if (rc == 0)
         t->state->at.data = t->fingerprint; /* an old checkpoint has none */
     if (rc == 0) {
         t->loaded_step = t->state->at.step;

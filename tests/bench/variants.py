@@ -18,6 +18,7 @@ faster than the first one.
   rebalance  cluster.rebalance, where the last rank is stopped half of the time (SIGSTOP, SIGCONT)
   trace      report.trace of all steps but the first; LeNet has batches of 8
   lora       all parameters beside adapters of rank 8, for a GPT of 6 x 384
+  base       the same for a GPT of 12 x 768 that begins with a file, and with model.base
   old        this build beside --old, another one; without --old these cases are left out
 
 The mlp has three hidden layers of 1024, so 2.9 million parameters; lenet and gpt are those of
@@ -53,6 +54,11 @@ REBALANCE = {"equal shares": {}, "rebalance": {"cluster.rebalance": "true"}}
 TRACE = {"off": {}, "report.trace": {"report.trace": "[1, 1000]"}}
 MODELS["gpt of 384"] = {**MODELS["gpt"], "model.layers": 6, "model.heads": 6, "model.width": 384}
 LORA = {"all parameters": {}, "model.lora": {"model.lora.rank": 8}}
+MODELS["gpt of 768"] = {**MODELS["gpt"], "model.layers": 12, "model.heads": 12,
+                        "model.width": 768, "model.context": 128, "train.global_batch": 8}
+BASE = {"all parameters": {}, "model.lora": {"model.lora.rank": 8},
+        **{f"model.base: {form}": {"model.lora.rank": 8, "model.base": form}
+           for form in ("bfloat16", "int8")}}
 OLD = {"old": {}, "new": {}}
 # case: model, ranks, variants, steps, whether the last rank is slowed
 CASES = {
@@ -68,6 +74,7 @@ CASES = {
     "trace, lenet": ("lenet of 8", 2, TRACE, 900, False),
     "trace, gpt": ("gpt", 2, TRACE, 300, False),
     "lora, gpt": ("gpt of 384", 1, LORA, 60, False),
+    "base, gpt": ("gpt of 768", 1, BASE, 6, False),
     "old, lenet": ("lenet", 1, OLD, 470, False),
     "old, lenet, 2 ranks": ("lenet", 2, OLD, 705, False),
     "old, gpt": ("gpt", 1, OLD, 200, False),
@@ -107,6 +114,17 @@ def last_rank_slowed(driver):
         thread.join()
 
 
+def write_weights(build, job, folder):
+    """A file of random weights of the job's network, in a run directory in the folder."""
+    run_dir = os.path.join(folder, "first")
+    subprocess.run(
+        [bench.driver_of(build), "--nranks", "1", "--port", "0", "--run-dir", run_dir,
+         *strategies.words({**job, "train.epochs": 1, "train.max_steps": 1,
+                            "train.validate_every": 0})],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    return os.path.join(run_dir, "checkpoints", "latest", "model.safetensors")
+
+
 def run(build, case, settings, steps):
     """The figures of one run."""
     model, ranks, _, _, is_slowed = CASES[case]
@@ -133,12 +151,21 @@ def run(build, case, settings, steps):
 
 def measure(o, case):
     """results[variant]: the figures of each round."""
+    with tempfile.TemporaryDirectory() as folder:
+        first = {}
+        if CASES[case][2] is BASE:
+            first = {"model.init.name": "file",
+                     "model.init.path": write_weights(o.build, MODELS[CASES[case][0]], folder)}
+        return measure_from(o, case, first)
+
+
+def measure_from(o, case, first):
     variants, steps = CASES[case][2:4]
     results = {name: [] for name in variants}
     for _ in range(o.rounds):
         for name, settings in variants.items():
             build = o.old if name == "old" else o.build
-            results[name].append(run(build, case, settings, o.steps or steps))
+            results[name].append(run(build, case, {**first, **settings}, o.steps or steps))
     return results
 
 

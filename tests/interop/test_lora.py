@@ -51,6 +51,18 @@ def train(model, loss_of):
     return losses
 
 
+def in_blocks(weight):
+    """The numbers that model.base: int8 makes of a weight (common/tensor/blocks.h)."""
+    flat = weight.flatten()
+    rows = F.pad(flat, (0, -len(flat) % 64)).view(-1, 64)
+    bits = (rows.abs().amax(1) / 127).view(torch.int32)
+    scale = ((bits + 127 + (bits >> 8 & 1)) & ~255).view(torch.float32).unsqueeze(1)
+    return ((rows / scale).round() * scale).flatten()[:len(flat)].view(weight.shape)
+
+
+FORMS = {"int8": in_blocks, "bfloat16": lambda weight: weight.bfloat16().float()}
+
+
 class Block(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -128,6 +140,47 @@ class Lora(Training):
         self.assertEqual(set(ours), set(theirs) - {"lm_head.weight"})
         for name, weight in ours.items():
             self.assertLessEqual((weight - theirs[name]).abs().max(), 1e-6, name)
+
+    def test_base(self):
+        """A base in fewer bits has the losses of the float32 numbers that it stands for: peft's,
+        and ours to the bit."""
+        network, base = self.gpt_base()
+        lora = config(target_modules=["c_attn", "c_fc", "mlp.c_proj"], fan_in_fan_out=True)
+        x, y = network.train
+        for form, change in FORMS.items():
+            packed = network.make()
+            packed.load_state_dict({name: change(weight) if weight.dim() > 1 else weight
+                                    for name, weight in base.state_dict().items()})
+            network.save(packed, self.path(f"packed-{form}"))
+            torch.manual_seed(5)
+            model = begin(packed, lora)
+            model.save_pretrained(self.path("theirs-lora"))
+            wanted = train(model, lambda m: F.cross_entropy(network.logits(m, x), y))
+            keys = {**self.gpt_keys(network), "model.base": form}
+            for n in (1, 3):
+                losses = self.ours(f"{form}-{n}", n, keys)
+                self.assertLessEqual(largest_difference(losses, wanted), 1e-4, (losses, wanted))
+            wide = {**self.gpt_keys(network), "model.init.path": self.path(f"packed-{form}")}
+            self.assertEqual(self.ours(f"wide-{form}", 3, wide), losses)
+            self.check_resumed(f"{form}-resumed", keys, losses)
+            self.check_lacks_base(network, f"{form}-3")
+
+    def check_resumed(self, run, keys, losses):
+        """A run that is resumed takes its base from the file again, and goes on to the bit."""
+        self.ours(run, 3, {**keys, "train.max_steps": STEPS // 2})
+        self.run_driver("--local", "--threads", "1", "--run-dir", run, "--resume", "--set",
+                        f"train.max_steps={STEPS}", n=3, job=None)
+        self.assertEqual([epoch["train_loss"] for epoch in self.events("epoch", run)], losses)
+
+    def check_lacks_base(self, network, run):
+        """A checkpoint has no weight of the base, and peft loads its adapters; merging adds them
+        to the weights of the file, not to those in fewer bits."""
+        seen = load_file(self.path(run, "checkpoints", "latest", "model.safetensors"))
+        self.assertEqual([name for name in seen if seen[name].dim() > 1 and ".lora_" not in name],
+                         [])
+        self.assertIn("transformer.ln_f.weight", seen)
+        self.check_merged(network, run)
+        os.remove(self.path("merged.safetensors"))
 
     def test_tied_head(self):
         """Adapters of a weight that the embedding reads as well train, and cannot be merged."""

@@ -98,6 +98,14 @@ static void keys(void **state)
          "model.lora.path is /x, but model.lora.rank is 0"},
         {"model: {arch: gpt, lora: {rank: 4, path: /x}}\ndata: {format: text, path: /x}\n",
          "begins with random weights"},
+        {"model: {arch: gpt, base: int8}\ndata: {format: text, path: /x}\n",
+         "model.base is int8, which is for frozen weights, but there is no model.lora"},
+        {"model: {arch: gpt, base: bfloat16, lora: {rank: 4}}\ndata: {format: text, path: /x}\n",
+         "model.base is bfloat16, the form of a trained network, but the network begins with "
+         "random weights"},
+        {"model: {arch: gpt, base: int8, lora: {rank: 4}, init: {name: file, path: /w, missing: "
+         "draw}}\ndata: {format: text, path: /x}\n",
+         "model.init.missing is draw: checkpoints have no base"},
     };
 
     (void)state;

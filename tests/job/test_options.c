@@ -48,6 +48,7 @@ static const struct row {
      {"model.lora.rank=4", "model.init.name=file", "model.init.path=/w"},
      "\"/a/adapter\""},
     {"model.lora.rslora", "true"},
+    {"model.base", "int8", {"model.lora.rank=4", "model.init.name=file", "model.init.path=/w"}},
     {"model.sync_batch_norm", "false"},
     {"model.loss", "{logits: cross_entropy, aux: {name: huber, weight: 0.4, delta: 2}}"},
     {"data.format", "mnist", {"data.path=/x"}},

@@ -59,6 +59,8 @@ static int make_input(const struct op_case *c, struct graph *g, int i, const int
     case FILL_STRAY:
     case FILL_IGNORED:
         return graph_value(g, VALUE_INPUT, DTYPE_I32, SHAPE(c->in[0].shape.dim[0]), name);
+    case FILL_BLOCKS:
+        return graph_value(g, VALUE_INPUT, DTYPE_I8, c->in[i].shape, name);
     case FILL_CODES:
         return graph_value(g, VALUE_INPUT, DTYPE_U8, c->in[i].shape, name);
     case FILL_TOKENS:
@@ -350,6 +352,9 @@ void case_fill(const struct op_case *c, const struct graph *g, int value, void *
     else if (fill == FILL_CHECKS)
         for (int64_t i = 0; i < n; i++)
             ((double *)to)[i] = i % 2 ? i / 2 % 5 == 4 : 2.0 / (double)(i + 2);
+    else if (fill == FILL_BLOCKS)
+        for (int64_t i = 0; i < n; i++)
+            ((int8_t *)to)[i] = (int8_t)((int)rng_next_below(&s, 255) - 127);
     else if (fill == FILL_CODES)
         fill_codes(&s, &g->value[value].shape, to);
     else if (g->value[value].dtype == DTYPE_F64)

@@ -50,6 +50,7 @@ enum fill {
     FILL_INFINITE, /* F32: normal, but for one infinity */
     FILL_BF16,     /* N(0,1) in BF16, whatever the case's type */
     FILL_F16,      /* N(0,1) in F16, likewise */
+    FILL_BLOCKS,   /* I8 in [-127, 127] */
     FILL_CODES,    /* U8 [codes, bytes]: each begins with two numbers as MinMaxUInt8 has them */
     FILL_SCALER,   /* F32 [SCALER_LEN]: a scale of 4, two good steps, hysteresis 1 */
     FILL_LOWEST,   /* as FILL_SCALER, with a scale of 1 */

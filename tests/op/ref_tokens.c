@@ -19,6 +19,34 @@ void ref_embedding(const struct ref_node *n)
             y[r * C + c] = table[token[r] * C + c] + (position ? position[r % T * C + c] : 0);
 }
 
+static float ref_unpacked(const struct ref_node *n, int64_t i)
+{
+    const float *scales = n->in[UNPACK_SCALES];
+
+    return scales ? (float)((const int8_t *)n->in[UNPACK_CODES])[i] * scales[i / 64]
+                  : ((const float *)n->in[UNPACK_CODES])[i];
+}
+
+void ref_unpack(const struct ref_node *n)
+{
+    for (int64_t i = 0; i < shape_elements(&n->out_shape[UNPACK_Y]); i++)
+        ((float *)n->out[UNPACK_Y])[i] = ref_unpacked(n, i);
+}
+
+void ref_unpack_rows(const struct ref_node *n)
+{
+    const struct shape *tokens = &n->in_shape[UNPACK_ROWS_TOKENS];
+    const int64_t C = n->in_shape[UNPACK_ROWS_CODES].dim[1], T = tokens->dim[tokens->n - 1];
+    const float *position = n->in[UNPACK_ROWS_POSITION];
+    const int32_t *token = n->in[UNPACK_ROWS_TOKENS];
+    float *y = n->out[UNPACK_ROWS_Y];
+
+    for (int64_t r = 0; r < shape_elements(tokens); r++)
+        for (int64_t c = 0; c < C; c++)
+            y[r * C + c] =
+                ref_unpacked(n, token[r] * C + c) + (position ? position[r % T * C + c] : 0);
+}
+
 void ref_embedding_grad(const struct ref_node *n)
 {
     const struct shape *tokens = &n->in_shape[EMBEDDING_GRAD_TOKENS];

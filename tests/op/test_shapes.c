@@ -143,6 +143,7 @@ static const struct shape_case {
     {OP_rows_send, {.rows.all = 7}, {S(3, 2), S(-1)}, .error = "x has 3 rows, want all 7"},
     {OP_cast, {.cast.to = DTYPE_I32}, {S(2, 3)}, "[2,3]"},
     {OP_cast, {.cast.to = DTYPE_I64}, {S(2, 3)}, .error = "from F32 to I64"},
+    {OP_unpack, NONE, {S(2, 3)}, .error = "codes are F32, want BF16 or I8"},
     {OP_softmax,
      {.softmax = {.dim = 1, .log = 1, .safe = 1}},
      {S(2, 3)},

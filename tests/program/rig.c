@@ -75,6 +75,7 @@ static void open_spaces(struct rig *r)
 
     r->spaces = (struct program_spaces){
         .param = aligned(l->n_total * 4),
+        .base = aligned(l->n_base_bytes),
         .grad = aligned(l->n_grad * 4),
         .state = aligned(l->n_state_total * 4),
         .shadow = aligned(l->n_state_total * 4),
@@ -118,6 +119,7 @@ void rig_close(struct rig *r)
     if (r->owns_layout)
         layout_free(r->layout);
     free(r->spaces.param);
+    free(r->spaces.base);
     free(r->spaces.copy);
     free(r->spaces.grad);
     free(r->spaces.state);

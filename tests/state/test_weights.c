@@ -9,8 +9,10 @@
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/util.h"
+#include "program/base.h"
 #include "program/program.h"
 #include "state/weights.h"
+#include "tensor/blocks.h"
 
 enum { VOCAB = 7, CONTEXT = 4, WIDTH = 4, MOST_TENSORS = 64 };
 
@@ -42,11 +44,13 @@ static void hear(void *arg, const char *text)
 static void make_layout(struct desk *d)
 {
     const struct program_precision single = {DTYPE_F32, DTYPE_F32};
+    const enum dtype form = d->job->model.base == BASE_INT8 ? DTYPE_I8 : DTYPE_F32;
     struct graph *g = NULL;
     struct err err;
 
     assert_int_equal(model_build(&d->job->model, &tokens, 1, 1, 0, &g, &err), 0);
     assert_int_equal(program_differentiate(g, &err), 0);
+    assert_int_equal(program_pack_base(g, form, DTYPE_F32, &err), 0);
     assert_int_equal(program_set_precision(g, single, &err), 0);
     assert_int_equal(layout_new(g, 1 << 20, &d->layout, &err), 0);
     graph_free(g);
@@ -425,6 +429,58 @@ static void halves_are_widened(void **state)
     desk_close(&d);
 }
 
+/* The codes and scales of the base's tensors, which all come from `x`. */
+static void expect_packed(const struct desk *d, const float *x)
+{
+    const char *base = state_data(d->s, &slot_base);
+    int8_t codes[1 << 10];
+    float scales[1 << 6];
+
+    for (int i = 0; i < d->layout->n_base; i++) {
+        const struct segment *s = &d->layout->base[i];
+
+        if (base_is_scales(s->name))
+            continue;
+        blocks_pack(x, s->length, codes, scales);
+        assert_memory_equal(base + s->offset, codes, (size_t)s->length);
+        assert_memory_equal(base + s[1].offset, scales,
+                            (size_t)blocks_of(s->length) * sizeof *scales);
+    }
+}
+
+/* model.base: a new run takes it, and so does one that resumes, in whose checkpoint it is not. */
+static void base_is_packed(void **state)
+{
+    struct desk d;
+    struct err err;
+    struct slot *slot = NULL;
+    float x[1 << 10];
+
+    (void)state;
+    for (int i = 0; i < 1 << 10; i++)
+        x[i] = 0.01f * (float)(i * 7919 % 1009 - 500);
+    desk_open(&d, ", base: int8, lora: {rank: 1}", "");
+    add_all(&d, 0, NULL);
+    for (int i = 0; i < d.layout->n_base; i += 2) /* a codes' scales come behind it */
+        add(&d, d.layout->base[i].name, DTYPE_F32, d.layout->base[i].shape, x);
+    must_load(&d);
+    expect_packed(&d, x);
+    for (int k = 0; k < d.s->n_slots; k++)
+        if (d.s->slot[k].def == &slot_base)
+            slot = &d.s->slot[k];
+    assert_false(slot_is_saved(slot->def));
+    memset(slot->data, 0, slot->n_bytes);
+    assert_int_equal(state_take_base(d.s, d.job, &err), 0);
+    expect_packed(&d, x);
+    d.tensor[d.n_tensors - 1].name = "another.weight";
+    assert_int_equal(load(&d, &err), ERR_CONFIG);
+    assert_int_equal(state_take_base(d.s, d.job, &err), ERR_CONFIG);
+    assert_non_null(
+        strstr(err.msg, "the frozen base, which checkpoints do not have: model.init: "));
+    assert_non_null(strstr(err.msg, ": 1 difference "));
+    desk_close(&d);
+}
+
 /* Another type is no matter of drawing, and a file of another model is a mistake. */
 static void refused_in_any_case(void **state)
 {
@@ -464,11 +520,17 @@ static void many_differences(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_of_other_programs),     cmocka_unit_test(tied_weights_that_differ),
-        cmocka_unit_test(numbers_that_are_not_finite), cmocka_unit_test(differences_are_listed),
-        cmocka_unit_test(config_is_compared),          cmocka_unit_test(files_with_an_index),
-        cmocka_unit_test(differences_are_drawn),       cmocka_unit_test(halves_are_widened),
-        cmocka_unit_test(refused_in_any_case),         cmocka_unit_test(many_differences),
+        cmocka_unit_test(files_of_other_programs),
+        cmocka_unit_test(tied_weights_that_differ),
+        cmocka_unit_test(numbers_that_are_not_finite),
+        cmocka_unit_test(differences_are_listed),
+        cmocka_unit_test(config_is_compared),
+        cmocka_unit_test(files_with_an_index),
+        cmocka_unit_test(differences_are_drawn),
+        cmocka_unit_test(base_is_packed),
+        cmocka_unit_test(halves_are_widened),
+        cmocka_unit_test(refused_in_any_case),
+        cmocka_unit_test(many_differences),
         cmocka_unit_test(only_what_lacks_is_drawn),
     };
 
