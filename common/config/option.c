@@ -144,7 +144,9 @@ void option_want(const struct option *o, struct buf *out)
                                               : "text");
         break;
     case OPT_PATH:
-        buf_printf(out, "a path");
+        if (o->choices)
+            want_choice(o, out);
+        buf_printf(out, o->choices ? ", or a path" : "a path");
         break;
     }
 }

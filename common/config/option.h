@@ -85,7 +85,7 @@ struct option {
     const char *def;            /* the default as a job file would write it; NULL: none */
     double min, max;            /* numbers */
     const char *const *choices; /* OPT_CHOICE: names by enum value, NULL at the end; OPT_INT: words
-                                   that may stand in place of a number */
+                                   that may stand in place of a number, or OPT_PATH of a path */
     int first;                  /* OPT_CHOICE: lower values cannot be chosen */
     const char *unit;           /* NULL: none */
     unsigned flags;
@@ -125,6 +125,9 @@ struct option_registry {
     const struct option_group *const *entry; /* NULL at the end */
     size_t options; /* offset of `const void *options`, in the struct of the OPT_ENTRY row */
 };
+
+/* 1: the text is one of the option's words. */
+int option_is_word(const struct option *o, const char *text, size_t len);
 
 /* OPT_INT: the value that the i-th of its words has; numbers are at least 0 where there are words.
  */

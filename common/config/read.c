@@ -71,11 +71,12 @@ static int make_absolute(const struct option *o, const char *text, size_t len, c
     return 0;
 }
 
-/* The text of a path becomes the absolute path, which `room` holds. */
+/* The text of a path becomes the absolute path, which `room` holds.  A word of the option's stays
+ * as it is; a file of this name is ./WORD. */
 static int read_resolve(const struct option *o, const char **text, size_t *len,
                         const char *base_dir, struct buf *room, struct err *err)
 {
-    if (o->type != OPT_PATH || *len == 0)
+    if (o->type != OPT_PATH || *len == 0 || option_is_word(o, *text, *len))
         return 0;
     if (make_absolute(o, *text, *len, base_dir, room, err) < 0)
         return err->code;

@@ -222,6 +222,13 @@ static int parse_choice(const struct option *o, int *field, const char *text, si
     return -1;
 }
 
+int option_is_word(const struct option *o, const char *text, size_t len)
+{
+    int ignored;
+
+    return o->choices && parse_choice(o, &ignored, text, len) == 0;
+}
+
 static int parse_set(const struct option *o, unsigned *set, const char *text, size_t len)
 {
     struct rest r = list_of(text, len);
@@ -415,6 +422,16 @@ static void format_int(const struct option *o, int64_t v, struct buf *out)
         buf_printf(out, "%lld", (long long)v);
 }
 
+static void format_string(const struct option *o, const char *text, struct buf *out)
+{
+    if (!text)
+        buf_printf(out, "null");
+    else if (option_is_word(o, text, strlen(text)))
+        buf_printf(out, "%s", text);
+    else
+        value_format_text(text, out);
+}
+
 void option_format(const struct option *o, const void *p, struct buf *out)
 {
     const struct option_reals *reals = p;
@@ -460,10 +477,7 @@ void option_format(const struct option *o, const void *p, struct buf *out)
     case OPT_NAME:
     case OPT_STRING:
     case OPT_PATH:
-        if (*(const char *const *)p)
-            value_format_text(*(const char *const *)p, out);
-        else
-            buf_printf(out, "null");
+        format_string(o, *(const char *const *)p, out);
         break;
     }
 }

@@ -161,6 +161,9 @@ struct data_format {
      * FOLDER for where these are (NULL at the end), and what FOLDER is.  NULL: there are none. */
     const char *const *own;
     const char *own_folder;
+    /* Make on disk what opening needs, where that may take long: the driver does so before the job
+     * begins.  NULL: nothing is needed. */
+    int (*prepare)(const void *options, struct err *err);
     /* As dataset_open; strings in `options` are borrowed during the call only. */
     int (*open)(struct dataset **out, const void *options, const struct dataset_request *request,
                 struct err *err);

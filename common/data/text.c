@@ -1,4 +1,5 @@
-/* text - one text file, each byte or each character of which is a token.
+/* text - texts: one file, each byte or each character of which is a token; or files that a
+ * tokenizer.json makes tokens of (text_tokens.c).
  *
  * Bytes are their own numbers, 256 of them.  Characters are those of UTF-8 that occur in the file,
  * numbered in byte order, which is also the order of their code points: nanoGPT's character model
@@ -15,24 +16,19 @@
 #include "data/foreign.h"
 #include "data/mapped.h"
 #include "data/sequence.h"
+#include "data/text_impl.h"
+#include "data/token_marks.h"
 
 enum { CODE_POINTS = 0x110000, N_BYTES = 256, PACE = 256 };
 
-enum tokenizer { BYTES, CHARS };
+enum text_unit { BYTES, CHARS };
 
 static const char *const tokenizers[] = {[BYTES] = "bytes", [CHARS] = "chars", NULL};
-
-static const char last_tenth[] = "last_tenth";
-
-struct text_options {
-    const char *path, *validation;
-    enum tokenizer tokenizer;
-};
 
 struct text {
     struct dataset base;
     struct mapped file;
-    enum tokenizer tokenizer;
+    enum text_unit tokenizer;
     int64_t n_tokens;
     int64_t first;   /* of this part's tokens: training's 0, validation's after nine tenths */
     int32_t *number; /* CHARS: [CODE_POINTS] the token of each code point; 0 where none */
@@ -301,7 +297,7 @@ static int open_part(struct text *t, const struct dataset_request *request,
                      const struct text_options *o, struct err *err)
 {
     const int is_train = request->purpose == DATASET_TRAIN,
-              is_cut = !strcmp(o->validation, last_tenth);
+              is_cut = !strcmp(o->validation, TEXT_LAST_TENTH);
     const char *const what = !is_train ? "the last tenth of the text"
                              : is_cut  ? "the first nine tenths of the text"
                                        : "the text";
@@ -328,13 +324,19 @@ static int open_part(struct text *t, const struct dataset_request *request,
     return 0;
 }
 
+/* 1: the tokens are those of a tokenizer.json. */
+static int text_has_tokenizer(const struct text_options *o) { return *o->tokenizer == '/'; }
+
 static int text_open(struct dataset **out, const void *options,
                      const struct dataset_request *request, struct err *err)
 {
     const struct text_options *o = options;
-    struct text *t = xcalloc(1, sizeof *t);
+    struct text *t;
 
-    t->tokenizer = o->tokenizer;
+    if (text_has_tokenizer(o))
+        return text_tokens_open(out, o, request, err) < 0 ? err_wrap(err, "text") : 0;
+    t = xcalloc(1, sizeof *t);
+    t->tokenizer = strcmp(o->tokenizer, tokenizers[BYTES]) != 0 ? CHARS : BYTES;
     if (open_part(t, request, o, err) < 0) {
         text_close(&t->base);
         return err_wrap(err, "text");
@@ -343,38 +345,73 @@ static int text_open(struct dataset **out, const void *options,
     return 0;
 }
 
+static int text_prepare(const void *options, struct err *err)
+{
+    return text_has_tokenizer(options) ? text_tokens_prepare(options, err) : 0;
+}
+
+/* Bytes and characters are of one file. */
 static int text_check(const void *options, struct err *err)
 {
     const struct text_options *o = options;
+    const char *const key = o->train       ? "data.train"
+                            : o->end_token ? "data.end_token"
+                            : o->cache     ? "data.cache"
+                                           : NULL;
 
-    if (!strcmp(o->validation, last_tenth) || !strcmp(o->validation, DATASET_WORD_NONE))
+    if (text_has_tokenizer(o))
+        return 0;
+    if (key)
+        return err_set(err, ERR_CONFIG,
+                       "%s is for data.tokenizer FILE, a tokenizer.json; it is %s, whose text is "
+                       "the one file data.path",
+                       key, o->tokenizer);
+    if (!strcmp(o->validation, TEXT_LAST_TENTH) || !strcmp(o->validation, DATASET_WORD_NONE))
         return 0;
     return err_set(err, ERR_CONFIG,
-                   "data.validation is %s, but data.format text validates by a part of its one "
-                   "file: want %s or " DATASET_WORD_NONE "; over a job file of another format, "
-                   "--set data.validation=%s",
-                   o->validation, last_tenth, last_tenth);
+                   "data.validation is %s, but data.format text with data.tokenizer %s validates "
+                   "by a part of its one file: want " TEXT_LAST_TENTH " or " DATASET_WORD_NONE
+                   "; over a job file of another format, --set data.validation=" TEXT_LAST_TENTH,
+                   o->validation, o->tokenizer);
 }
 
 #define AT(field) offsetof(struct text_options, field)
 
 static const struct option rows[] = {
     {"data.path", OPT_PATH, AT(path), NULL, .flags = OPT_REQUIRED | OPT_RESUME,
-     .help = "The text file on every rank; a follower's --data overrides it there."},
-    {"data.validation", OPT_STRING, AT(validation), last_tenth,
+     .help =
+         "The text on every rank, a file or, with data.tokenizer FILE, a folder of .txt and "
+         ".jsonl files, those in its folders included; a follower's --data overrides it there."},
+    {"data.train", OPT_STRING, AT(train), NULL, .flags = OPT_MANY,
+     .help = "With data.tokenizer FILE: the files and folders within data.path that train; without "
+             "it, all of data.path trains."},
+    {"data.validation", OPT_STRING, AT(validation), TEXT_LAST_TENTH, .flags = OPT_MANY,
      .help = "last_tenth: the last tenth of the text validates, and the rest trains; none: the "
-             "whole text trains, and nothing is validated."},
-    {"data.tokenizer", OPT_CHOICE, AT(tokenizer), "chars", .choices = tokenizers,
-     .help = "A token is a byte, or a character of UTF-8; the characters in the file are "
-             "numbered in byte order."},
+             "whole text trains, and nothing is validated; with data.tokenizer FILE also files and "
+             "folders, within data.path or beside the file that it is."},
+    {"data.tokenizer", OPT_PATH, AT(tokenizer), "chars", .choices = tokenizers,
+     .help = "The tokens of a text: its bytes; its characters of UTF-8, numbered in byte order; or "
+             "those of a tokenizer.json, the file or a folder that holds one, on every rank. "
+             "Without it, that of model.import FOLDER, if it has one. Texts are made tokens once, "
+             "into a file that all ranks and runs of the machine share."},
+    {"data.end_token", OPT_STRING, AT(end_token), NULL,
+     .help =
+         "With data.tokenizer FILE: the text of the token that ends a document; " TOKEN_MARKS_NONE
+         ": no token does. Without it, the files beside the tokenizer say (eos_token of "
+         "tokenizer_config.json, or eos_token_id of generation_config.json or config.json)."},
+    {"data.cache", OPT_PATH, AT(cache), NULL, .flags = OPT_RESUME,
+     .help = "With data.tokenizer FILE: the folder for the file of tokens. Without it, that is the "
+             "folder of the data, or, if it cannot be written, $XDG_CACHE_HOME/dptrain or "
+             "~/.cache/dptrain."},
 };
 
 const struct data_format format_text = {
     .group = {.name = "text",
-              .help = "one text file, by bytes or characters",
+              .help = "texts, by bytes, characters or a tokenizer.json",
               .option = rows,
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct text_options),
               .check = text_check},
     .open = text_open,
+    .prepare = text_prepare,
 };

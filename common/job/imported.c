@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/util.h"
@@ -38,6 +39,21 @@ static int imported_give(struct reader *r, const char *key, struct given value, 
     return read_give(r, table_find(r->list, key), &value, NULL, err);
 }
 
+/* Without data.tokenizer, texts have the tokens of the network's own tokenizer. */
+static int imported_fill_tokenizer(struct reader *r, const struct given *folder, struct err *err)
+{
+    char *path;
+    int rc = 0;
+
+    if (imported_given(r, "data.tokenizer")->text)
+        return 0;
+    path = xasprintf("%.*s/tokenizer.json", (int)folder->len, folder->text);
+    if (access(path, F_OK) == 0)
+        rc = imported_give(r, "data.tokenizer", (struct given){.from = FROM_DEFAULT}, path, err);
+    free(path);
+    return rc;
+}
+
 int imported_fill(struct reader *r, struct err *err)
 {
     const struct given *file = imported_given(r, "model.import"),
@@ -65,7 +81,7 @@ int imported_fill(struct reader *r, struct err *err)
     if (rc == 0 && !init->text)
         rc = imported_give(r, "model.init.name", (struct given){.from = FROM_DEFAULT}, "import",
                            err);
-    return rc;
+    return rc == 0 ? imported_fill_tokenizer(r, file, err) : rc;
 }
 
 /* ---- the network ---- */

@@ -292,6 +292,8 @@ int job_measure(struct job *job, struct err *err)
     struct dataset *ds;
     int rc = 0;
 
+    if (job->data.kind->prepare && job->data.kind->prepare(job->data.options, err) < 0)
+        return err_wrap(err, "data");
     if (!for_features && !for_targets && !lacks_scheme(job))
         return 0;
     if (dataset_open(&ds, &job->data, &request, err) < 0)

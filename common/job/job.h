@@ -196,9 +196,10 @@ int job_use_data(struct job *job, const char *dir, struct err *err);
 /* The request of a job to the reader of its data.  It borrows from the job. */
 struct dataset_request job_request(const struct job *job, enum dataset_purpose purpose);
 
-/* Puts numbers in the place of data.normalize: auto and data.targets: {normalize: auto}, measured
- * on the training set (data/image.h, data/moments.h), and sets data.scheme.  The driver does this
- * before the job begins, so all ranks and job.yaml have the same numbers. */
+/* Prepares the data (data/dataset.h), puts numbers in the place of data.normalize: auto and
+ * data.targets: {normalize: auto}, measured on the training set (data/image.h, data/moments.h), and
+ * sets data.scheme.  The driver does this before the job begins, so all ranks and job.yaml have the
+ * same numbers. */
 int job_measure(struct job *job, struct err *err);
 
 /* Notes the names of the training data's classes in data.class_names, if the data have names and

@@ -195,14 +195,22 @@ static const struct option *pretrained_option_of(const struct model_arch *arch, 
     return o;
 }
 
-/* 1: the row says the value of a key that the job leaves out.  Text has its own vocabulary, whose
- * numbers mean other words than those of the weights. */
+/* 1: the data are a text by bytes or characters, which has its own vocabulary: its numbers mean
+ * other words than those of the weights. */
+static int has_own_vocab(const struct reader *r)
+{
+    const struct given *format = pretrained_given_of(r, "data.format"),
+                       *tokenizer = pretrained_given_of(r, "data.tokenizer");
+
+    return format->text && !strcmp(format->text, "text") &&
+           !(tokenizer->text && *tokenizer->text == '/');
+}
+
+/* 1: the row says the value of a key that the job leaves out. */
 static int is_wanted(const struct reader *r, const struct config_row *row)
 {
-    const struct given *format = pretrained_given_of(r, "data.format");
-    const int is_text = format->text && !strcmp(format->text, "text");
-
-    return row->key && is_left_out(r, row->key) && !(is_text && !strcmp(row->key, "model.vocab"));
+    return row->key && is_left_out(r, row->key) &&
+           !(!strcmp(row->key, "model.vocab") && has_own_vocab(r));
 }
 
 static int pretrained_give(struct reader *r, const char *key, const char *value, int is_default,

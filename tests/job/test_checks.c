@@ -295,7 +295,7 @@ static void test_resume_message(void **state)
     assert_int_equal(job_compare_for_resume(a, b, &err), ERR_REFUSED);
     assert_string_equal(
         err.msg, "train.global_batch was 256 and is now 128; a resumed run may "
-                 "only change model.import, model.sync_batch_norm, data.path, "
+                 "only change model.import, model.sync_batch_norm, data.path, data.cache, "
                  "data.class_names, data.workers, train.epochs, "
                  "train.max_steps, "
                  "train.validate_every, train.on_nonfinite, train.grad_dtype, train.bucket_bytes, "

@@ -75,6 +75,11 @@ static const struct row {
     {"data.augment.flip", "true", {"data.format=cifar100", "data.path=/x"}},
     {"data.dtype", "uint32", {"data.format=tokens", "data.path=/x"}},
     {"data.tokenizer", "bytes", {"data.format=text", "data.path=/x"}},
+    {"data.end_token",
+     "</s>",
+     {"data.format=text", "data.path=/x", "data.tokenizer=/t"},
+     "\"</s>\""},
+    {"data.cache", "/c", {"data.format=text", "data.path=/x", "data.tokenizer=/t"}, "\"/c\""},
     {"data.layout", "nchw", {"data.format=npy", "data.path=/x"}},
     {"data.targets.normalize", "auto", {"data.format=csv", "data.path=/x"}},
     {"data.targets.mean", "0.5,2", {"data.format=csv", "data.path=/x"}, .written = "[0.5, 2]"},
@@ -386,7 +391,7 @@ static void check_row(const struct option_ref *ref)
     assert_true(!number || o->min < o->max);
     assert_true(o->type != OPT_INT || !o->choices || o->min >= 0);
     assert_int_equal(o->type == OPT_CHOICE || o->type == OPT_SET,
-                     o->choices != NULL && o->type != OPT_INT);
+                     o->choices != NULL && o->type != OPT_INT && o->type != OPT_PATH);
     assert_int_equal(o->type == OPT_ENTRY, o->registry != NULL);
     assert_true(!o->only || (selector && selector < ref && selector->o->type == OPT_CHOICE));
     assert_true(!o->only == !o->only_values);

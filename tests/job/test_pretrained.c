@@ -39,6 +39,8 @@ static const struct fill_case {
      "layers: 5\n  heads: 12\n  width: 24\n  context: 1024\n  vocab: 50257\n  dropout: 0\n"},
     {"{" SMALL_NET "}", "context: 8", NULL, "arch: gpt\n"},
     {"{" SMALL_NET "}", "arch: gpt", "data: {format: text, path: /x}\n", "vocab: 0\n"},
+    {"{" SMALL_NET "}", "arch: gpt", "data: {format: text, path: /x, tokenizer: /t}\n",
+     "vocab: 61\n"},
     {"{" SMALL_NET "}", "arch: gpt2", NULL, "layers: 12\n  heads: 12\n"},
     {"{" SMALL_NET "}", "arch: lenet", NULL, "arch: lenet\n"},
     {"{'model_type': 'llama', 'n_layer': 2}", "arch: gpt", NULL, "layers: 4\n"},

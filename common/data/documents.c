@@ -1,0 +1,119 @@
+/* documents - reads texts, and lines of JSON.  A file is mapped while its documents are handed out,
+ * and a line's JSON lives as long as its document. */
+#include "data/documents.h"
+
+#include <jansson.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "data/foreign.h"
+#include "data/mapped.h"
+
+/* ---- lines of JSON ---- */
+
+/* Append the keys of a mapping, for a message. */
+static void documents_list_keys(json_t *root, struct buf *out)
+{
+    enum { MOST = 200 };
+
+    for (void *i = json_object_iter(root); i && out->len < MOST; i = json_object_iter_next(root, i))
+        buf_printf(out, "%s\"%.40s\"", out->len ? ", " : "", json_object_iter_key(i));
+}
+
+static int documents_fail_keys(json_t *root, struct err *err)
+{
+    struct buf keys = {0};
+    int rc;
+
+    documents_list_keys(root, &keys);
+    rc = err_set(err, ERR_CORRUPT, "it has %s%s; want a text \"text\"",
+                 keys.len ? "the keys " : "no keys", keys.len ? buf_cstr(&keys) : "");
+    buf_fini(&keys);
+    return rc;
+}
+
+static int documents_take_root(json_t *root, documents_take *take, void *arg, struct err *err)
+{
+    const json_t *const text = json_object_get(root, "text");
+
+    if (!json_is_string(text))
+        return documents_fail_keys(root, err);
+    return take(arg,
+                &(struct document){.text = json_string_value(text), .n = json_string_length(text)},
+                err);
+}
+
+static int documents_take_line(const char *line, size_t n, documents_take *take, void *arg,
+                               struct err *err)
+{
+    json_error_t at;
+    json_t *const root = json_loadb(line, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &at);
+    int rc;
+
+    if (!root)
+        return err_set(err, ERR_CORRUPT, "column %d: %s; want a mapping of JSON on each line",
+                       at.column, at.text);
+    rc = json_is_object(root) ? documents_take_root(root, take, arg, err)
+                              : err_set(err, ERR_CORRUPT,
+                                        "it is no mapping of JSON; want one on each line, such as "
+                                        "{\"text\": \"...\"}");
+    json_decref(root);
+    return rc;
+}
+
+static int documents_is_blank(const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (s[i] != ' ' && s[i] != '\t' && s[i] != '\r')
+            return 0;
+    return 1;
+}
+
+static int documents_each_line(const char *s, size_t n, documents_take *take, void *arg,
+                               struct err *err)
+{
+    static const char mark[] = "\xef\xbb\xbf"; /* of byte order, as some editors write it */
+    int64_t number = 1;
+    size_t at = n >= strlen(mark) && !memcmp(s, mark, strlen(mark)) ? strlen(mark) : 0;
+
+    for (; at < n; number++) {
+        const char *const end = memchr(s + at, '\n', n - at);
+        const size_t len = end ? (size_t)(end - s) - at : n - at;
+
+        if (!documents_is_blank(s + at, len) &&
+            documents_take_line(s + at, len, take, arg, err) < 0)
+            return err_wrap(err, "line %lld", (long long)number);
+        at += len + 1;
+    }
+    return 0;
+}
+
+/* ---- files ---- */
+
+static int documents_take_file(const struct corpus_file *f, const struct mapped *m,
+                               documents_take *take, void *arg, struct err *err)
+{
+    const struct foreign *const other = foreign_find(m->bytes, m->n_bytes);
+    const char *const s = (const char *)m->bytes;
+
+    if (other && !other->is_text)
+        return err_set(err, ERR_CORRUPT, "it is %s, want a text", other->what);
+    if (f->is_lines)
+        return documents_each_line(s, m->n_bytes, take, arg, err);
+    return take(arg, &(struct document){.text = s, .n = m->n_bytes}, err);
+}
+
+int documents_each(const struct corpus *c, documents_take *take, void *arg, struct err *err)
+{
+    int rc = 0;
+
+    for (int64_t i = 0; rc == 0 && i < c->n; i++) {
+        struct mapped m;
+
+        rc = mapped_open(&m, c->file[i].path, err);
+        if (rc == 0 && documents_take_file(&c->file[i], &m, take, arg, err) < 0)
+            rc = err_wrap(err, "%s", c->file[i].path);
+        mapped_close(&m);
+    }
+    return rc;
+}

@@ -1,0 +1,22 @@
+/* tokeniser - makes the tokens of a corpus, and writes them to a file (data/token_file.h).
+ *
+ * Threads: any; pure but for the file.
+ * Errors:  ERR_CONFIG (the tokenizer, the end token), ERR_CORRUPT (texts), ERR_IO, ERR_NOMEM. */
+#ifndef DATA_TOKENISER_H
+#define DATA_TOKENISER_H
+
+#include "data/corpus.h"
+#include "data/token_marks.h"
+
+struct tokeniser_job {
+    const struct corpus *corpus;
+    const char *tokenizer; /* a tokenizer.json */
+    struct hash128 hash;   /* of that file */
+    const struct token_marks *marks;
+    struct hash128 key; /* of the token file */
+};
+
+/* Fill the empty file `fd`, whose name for messages is `path`, and bring it to the disk. */
+int tokeniser_run(const struct tokeniser_job *job, int fd, const char *path, struct err *err);
+
+#endif
