@@ -19,8 +19,9 @@
 
 enum { MERGE_BATCH = 2 };
 
-/* The adapters of one layer. */
+/* The adapters of one layer.  Of a convolution `in` stands for C*R*S. */
 struct merge_pair {
+    int is_embedding;
     const struct st_tensor *a, *b; /* [rank,in], [out,rank] */
     float *at, *bt;                /* their elements */
 };
@@ -45,24 +46,39 @@ static int merge_refuse(struct merge *m, const char *name, const char *how)
                    name, how);
 }
 
-/* *turned: 1 if the weight is [in,out].  Fails unless linear layers alone read it, all of them in
- * the same direction. */
-static int merge_check_readers(struct merge *m, const char *name, int *turned)
+/* 1: node n reads the weight `id` as the layer whose adapters they are.  *turned: 1 if the weight
+ * is [in,out], as an embedding's table is, whose `in` are the tokens. */
+static int merge_is_layer(const struct merge_pair *p, const struct node *n, int operand,
+                          int *turned)
+{
+    *turned = n->op == OP_embedding || (n->op == OP_linear && n->attr.linear.transposed);
+    if (p->is_embedding)
+        return n->op == OP_embedding && operand == (int)EMBEDDING_TABLE;
+    return n->op == OP_linear || (n->op == OP_conv2d && n->attr.conv.groups == 1);
+}
+
+/* Fails unless layers of the adapters' kind alone read the weight, all in the same direction. */
+static int merge_check_readers(struct merge *m, const char *name, const struct merge_pair *p,
+                               int *turned)
 {
     const struct value *w = graph_find(m->g, name);
     const int id = w ? (int)(w - m->g->value) : NO_VALUE;
     const struct import_options *import = import_options_of(m->r->model);
-    int n_readers = 0;
+    int n_readers = 0, seen;
 
     for (int i = 0; i < m->g->n_nodes; i++)
         for (int k = 0; k < m->g->node[i].n_in; k++) {
             if (m->g->node[i].in[k] != id)
                 continue;
-            if (m->g->node[i].op != OP_linear)
-                return merge_refuse(m, name, "is no weight of linear layers alone");
-            if (n_readers++ > 0 && m->g->node[i].attr.linear.transposed != *turned)
+            if (!merge_is_layer(p, &m->g->node[i], k, &seen))
+                return merge_refuse(m, name,
+                                    m->g->node[i].op == OP_conv2d
+                                        ? "is of a convolution of several groups"
+                                    : p->is_embedding ? "is no weight of embeddings alone"
+                                                      : "is no weight of linear layers alone");
+            if (n_readers++ > 0 && seen != *turned)
                 return merge_refuse(m, name, "is read in both directions");
-            *turned = m->g->node[i].attr.linear.transposed;
+            *turned = seen;
         }
     for (int i = 0; import && i < import->network->n_tensors; i++) {
         const struct import_tensor *t = &import->network->tensor[i];
@@ -96,7 +112,8 @@ static int merge_read(struct merge *m, const struct st_tensor *t, float **out)
 /* w [out,in], or [in,out]. */
 static void merge_sum(const struct merge_pair *p, double scale, int turned, float *w)
 {
-    const int64_t rank = p->a->shape.dim[0], in = p->a->shape.dim[1], out = p->b->shape.dim[0];
+    const int64_t rank = p->a->shape.dim[0], in = shape_elements(&p->a->shape) / rank,
+                  out = p->b->shape.dim[0];
 
     for (int64_t o = 0; o < out; o++)
         for (int64_t i = 0; i < in; i++) {
@@ -109,13 +126,38 @@ static void merge_sum(const struct merge_pair *p, double scale, int turned, floa
         }
 }
 
+/* The shapes that A and B of the layer's kind have. */
 static int merge_fits(const struct st_tensor *w, const struct merge_pair *p, int turned)
 {
     const struct shape *a = &p->a->shape, *b = &p->b->shape;
+    struct shape in = w->shape, out = w->shape;
 
-    return w->dtype == DTYPE_F32 && p->a->dtype == DTYPE_F32 && p->b->dtype == DTYPE_F32 &&
-           w->shape.n == 2 && a->n == 2 && b->n == 2 && a->dim[0] == b->dim[1] &&
-           w->shape.dim[!turned] == a->dim[1] && w->shape.dim[turned] == b->dim[0];
+    if (w->dtype != DTYPE_F32 || p->a->dtype != DTYPE_F32 || p->b->dtype != DTYPE_F32 ||
+        w->shape.n < 2 || a->n != w->shape.n || a->dim[0] < 1)
+        return 0;
+    in.dim[0] = a->dim[0];
+    if (turned)
+        in.dim[1] = w->shape.dim[0];
+    for (int i = 1; i < out.n; i++)
+        out.dim[i] = 1;
+    out.dim[0] = w->shape.dim[turned];
+    out.dim[1] = a->dim[0];
+    return shape_equal(a, &in) && shape_equal(b, &out);
+}
+
+/* Find the layer's adapters: 0: it has none. */
+static int merge_find_pair(const struct merge *m, const char *weight, struct merge_pair *p)
+{
+    static const char *const ends[2][2] = {{LORA_A, LORA_B}, {LORA_EMBEDDING_A, LORA_EMBEDDING_B}};
+
+    for (int k = 0; k < 2; k++) {
+        *p = (struct merge_pair){.is_embedding = k,
+                                 .a = merge_find(m, weight, ends[k][0]),
+                                 .b = merge_find(m, weight, ends[k][1])};
+        if (p->a && p->b)
+            return 1;
+    }
+    return 0;
 }
 
 /* Add to the elements w of this tensor, if it has adapters; returns 1 if it has, or an error. */
@@ -123,16 +165,14 @@ static int merge_add(struct merge *m, const struct st_tensor *t, float *w)
 {
     static const char end[] = ".weight";
     const size_t n = strlen(t->name);
-    struct merge_pair p = {NULL, NULL, NULL, NULL};
+    struct merge_pair p;
     int turned = 0, rc;
 
     if (n <= strlen(end) || strcmp(t->name + n - strlen(end), end) != 0)
         return 0;
-    p.a = merge_find(m, t->name, LORA_A);
-    p.b = merge_find(m, t->name, LORA_B);
-    if (!p.a || !p.b)
+    if (!merge_find_pair(m, t->name, &p))
         return 0;
-    rc = merge_check_readers(m, t->name, &turned);
+    rc = merge_check_readers(m, t->name, &p, &turned);
     if (rc == 0 && !merge_fits(t, &p, turned))
         rc = err_set(m->err, ERR_CONFIG, "\"%s\" and its adapters do not fit each other", t->name);
     if (rc == 0)

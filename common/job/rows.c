@@ -81,13 +81,15 @@ static const struct option init_rows[] = {
 
 static const struct option model_rows[] = {
     {"model.lora.rank", OPT_INT, AT(model.lora.rank), "0", 0, 65536,
-     .help = "Low-rank adapters (LoRA) of this rank beside linear layers; all other parameters are "
+     .help = "Low-rank adapters (LoRA) of this rank beside layers; all other parameters are "
              "frozen. With 0 there are none."},
     {"model.lora.alpha", OPT_REAL, AT(model.lora.alpha), "8", 0, 1e6, .flags = OPT_ABOVE,
      .help = "The adapters' output is multiplied by alpha / rank, as with PEFT's lora_alpha."},
     {"model.lora.match", OPT_STRING, AT(model.lora.match), NULL, .flags = OPT_MANY,
-     .help = "Patterns of the names of linear layers that get adapters, \"*.q_proj\"; * stands for "
-             "any characters. Without it all do but the one that makes the logits."},
+     .help =
+         "Patterns of the names of linear layers, convolutions and embeddings that get adapters, "
+         "\"*.q_proj\"; * stands for any characters. Without it all linear layers do but the one "
+         "that makes the logits."},
     {"model.lora.dropout", OPT_REAL, AT(model.lora.dropout), "0", 0, 1, .flags = OPT_BELOW,
      .help = "The probability of dropping an input of the adapters in training."},
     {"model.lora.path", OPT_PATH, AT(model.lora.path), NULL,

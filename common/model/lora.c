@@ -1,6 +1,6 @@
 /* lora - copies the graph's nodes in their order, and appends the adapters' nodes behind each layer
  * that gets them.  Later nodes then read the sum in place of the layer's output. */
-#include "model/lora.h"
+#include "model/lora_impl.h"
 
 #include <fnmatch.h>
 #include <math.h>
@@ -10,20 +10,13 @@
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/util.h"
-#include "op/compose.h"
+#include "op/op.h"
+
+_Static_assert((int)LINEAR_X == (int)CONV2D_X && (int)LINEAR_Y == (int)CONV2D_Y &&
+                   (int)LINEAR_Y == (int)EMBEDDING_Y,
+               "lora_copy serves all kinds");
 
 static const char weight_end[] = ".weight";
-
-struct lora { /* one call of lora_apply */
-    const struct lora_options *o;
-    struct graph *g;
-    struct err *err;
-    struct node *node; /* [n_nodes] as they were */
-    int n_nodes;
-    int *now; /* [values before the call] what stands for each */
-    int tag;
-    int head; /* the node that makes the logits; -1: none is linear */
-};
 
 double lora_scale(const struct lora_options *o)
 {
@@ -33,7 +26,7 @@ double lora_scale(const struct lora_options *o)
     return o->alpha / (o->rslora ? sqrt(rank) : rank);
 }
 
-static int lorLORA_As_with(const char *name, const char *end)
+static int lora_ends_with(const char *name, const char *end)
 {
     const size_t n = strlen(name), m = strlen(end);
 
@@ -42,24 +35,64 @@ static int lorLORA_As_with(const char *name, const char *end)
 
 int lora_is_name(const char *name)
 {
-    return lorLORA_As_with(name, LORA_A) || lorLORA_As_with(name, LORA_B);
+    return lora_ends_with(name, LORA_A) || lora_ends_with(name, LORA_B) ||
+           lora_ends_with(name, LORA_EMBEDDING_A) || lora_ends_with(name, LORA_EMBEDDING_B);
 }
 
 size_t lora_layer_length(const char *name)
 {
-    return lorLORA_As_with(name, LORA_A) ? strlen(name) - strlen(LORA_A) : 0;
+    const char *end = lora_ends_with(name, LORA_A)             ? LORA_A
+                      : lora_ends_with(name, LORA_EMBEDDING_A) ? LORA_EMBEDDING_A
+                                                               : NULL;
+
+    return end ? strlen(name) - strlen(end) : 0;
 }
 
 /* ---- which layers ---- */
 
-/* The name of the layer, in the graph's arena; NULL: the node is no linear layer with a weight of
- * its own. */
+/* 1: an embedding reads the value.  A layer that shares a weight with one has no adapters under the
+ * weight's name, which is the embedding's, as in PEFT. */
+static int lora_is_table(const struct lora *l, int v)
+{
+    int is = 0;
+
+    for (int i = 0; i < l->n_nodes && !is; i++)
+        is = l->node[i].op == OP_embedding && l->node[i].in[EMBEDDING_TABLE] == v;
+    return is;
+}
+
+/* The kind of layer that a node computes, and the operand which is its weight.  A convolution with
+ * dilation has no adapters in PEFT. */
+static enum lora_kind lora_kind_of(const struct lora *l, const struct node *n, int *weight)
+{
+    switch (n->op) {
+    case OP_linear:
+        *weight = n->in[LINEAR_W];
+        return n->attr.linear.image[0] > 0 || lora_is_table(l, *weight) ? LORA_OF_NONE
+                                                                        : LORA_OF_LINEAR;
+    case OP_conv2d:
+        *weight = n->in[CONV2D_W];
+        return n->attr.conv.dilation[0] > 1 || n->attr.conv.dilation[1] > 1 ? LORA_OF_NONE
+                                                                            : LORA_OF_CONVOLUTION;
+    case OP_embedding:
+        *weight = n->in[EMBEDDING_TABLE];
+        return LORA_OF_EMBEDDING;
+    default:
+        return LORA_OF_NONE;
+    }
+}
+
+/* The name of the layer, in the graph's arena; NULL: the node is no layer with a weight of its own
+ * that may have adapters. */
 static const char *lora_layer(const struct lora *l, const struct node *n)
 {
-    const struct value *w = n->op == OP_linear ? &l->g->value[n->in[LINEAR_W]] : NULL;
+    const struct value *w;
+    int weight;
 
-    if (!w || w->role != VALUE_PARAM || n->attr.linear.image[0] > 0 ||
-        !lorLORA_As_with(w->name, weight_end))
+    if (lora_kind_of(l, n, &weight) == LORA_OF_NONE)
+        return NULL;
+    w = &l->g->value[weight];
+    if (w->role != VALUE_PARAM || !lora_ends_with(w->name, weight_end))
         return NULL;
     return arena_printf(&l->g->arena, "%.*s", (int)(strlen(w->name) - strlen(weight_end)), w->name);
 }
@@ -87,7 +120,7 @@ static int lora_takes(const struct lora *l, int node, const char *layer)
     int fits = 0;
 
     if (!layer || !rest)
-        return layer && node != l->head;
+        return layer && node != l->head && l->node[node].op == OP_linear;
     while (rest && !fits) {
         rest = option_next_item(rest, pattern);
         fits = fnmatch(pattern, layer, 0) == 0;
@@ -107,15 +140,16 @@ static int lora_fail(const struct lora *l, const char *pattern)
             buf_printf(&names, "%s%s", names.len ? ", " : "", layer);
     }
     if (!names.len)
-        err_set(l->err, ERR_CONFIG, "model.lora: this network has no linear layer");
+        err_set(l->err, ERR_CONFIG,
+                "model.lora: this network has no linear layer, convolution or embedding");
     else if (pattern)
         err_set(l->err, ERR_CONFIG,
-                "model.lora.match: \"%s\" fits no linear layer; the linear layers are %s", pattern,
-                buf_cstr(&names));
+                "model.lora.match: \"%s\" fits no layer that may have adapters; they are %s",
+                pattern, buf_cstr(&names));
     else
         err_set(l->err, ERR_CONFIG,
-                "model.lora.match: no layer is left but the one that makes the logits; the linear "
-                "layers are %s",
+                "model.lora.match: no linear layer is left but the one that makes the logits; want "
+                "patterns that name layers; those that may have adapters are %s",
                 buf_cstr(&names));
     buf_fini(&names);
     return l->err->code;
@@ -147,52 +181,6 @@ static int lora_check_match(const struct lora *l)
     for (int i = 0; i < l->n_nodes; i++)
         n += lora_takes(l, i, lora_layer(l, &l->node[i]));
     return n > 0 ? 0 : lora_fail(l, NULL);
-}
-
-/* ---- the adapters ---- */
-
-static int lora_param(struct lora *l, const char *layer, const char *end, struct shape shape,
-                      struct param_info info)
-{
-    const char *name = arena_printf(&l->g->arena, "%s%s", layer, end);
-    const struct value *v = graph_find(l->g, name);
-
-    if (v && !shape_equal(&v->shape, &shape)) {
-        err_set(
-            l->err, ERR_CONFIG,
-            "model.lora: \"%s\" has a weight that is read in both directions, which one pair of "
-            "adapters cannot serve; leave it out of model.lora.match",
-            layer);
-        return NO_VALUE;
-    }
-    return v ? (int)(v - l->g->value) : graph_param(l->g, shape, info, name);
-}
-
-/* Append the nodes behind the layer whose input is x and output y; returns the sum. */
-static int lora_append(struct lora *l, const struct node *n, const char *layer, int x, int y)
-{
-    struct graph *g = l->g;
-    struct compose c = {.g = g, .name = arena_printf(&g->arena, "%s.lora", layer), .err = l->err};
-    const struct shape shape = g->value[x].shape;
-    const int64_t rank = l->o->rank, in = shape.dim[1], out = g->value[y].shape.dim[1];
-    const struct param_info of_a = {PARAM_UNIFORM, in ? (float)(1 / sqrt((double)in)) : 0,
-                                    PARAM_ADAPTER, 0},
-                            of_b = {PARAM_CONST, 0, PARAM_ADAPTER, 0};
-    const int a = lora_param(l, layer, LORA_A, SHAPE(rank, in), of_a),
-              b = lora_param(l, layer, LORA_B, SHAPE(out, rank), of_b);
-    const int64_t rows = g->batch ? shape.dim[0] / g->batch : 1;
-    int h = x;
-
-    ASSERT(n->op == OP_linear && shape.n == 2);
-    if (a == NO_VALUE || b == NO_VALUE)
-        return NO_VALUE;
-    if (l->o->dropout > 0 && g->training)
-        h = compose_dropout(&c, h, l->o->dropout, l->tag++, rows, 0);
-    h = compose_append(&c, OP_linear, NULL, (int[]){h, a}, 2);
-    h = compose_constants(&c, EW_AFFINE, h, (float)lora_scale(l->o), 0);
-    h = compose_append(&c, OP_linear, NULL, (int[]){h, b}, 2);
-    h = compose_elementwise(&c, EW_ADD, y, h);
-    return c.rc < 0 ? NO_VALUE : h;
 }
 
 /* ---- the graph ---- */
@@ -230,13 +218,15 @@ static int lora_copy(struct lora *l)
     for (int i = 0; i < l->n_nodes; i++) {
         const struct node *n = &l->node[i];
         const char *layer = lora_layer(l, n);
-        int y;
+        int weight, y;
+        const enum lora_kind kind = lora_kind_of(l, n, &weight);
+        const int x = kind == LORA_OF_EMBEDDING ? (int)EMBEDDING_TOKENS : (int)LINEAR_X;
 
         lora_copy_node(l, i);
         if (!lora_takes(l, i, layer))
             continue;
         y = n->out[LINEAR_Y];
-        l->now[y] = lora_append(l, n, layer, l->now[n->in[LINEAR_X]], y);
+        l->now[y] = lora_append(l, kind, n, layer, l->now[n->in[x]], y);
         if (l->now[y] == NO_VALUE)
             return l->err->code;
     }
@@ -244,7 +234,7 @@ static int lora_copy(struct lora *l)
 }
 
 /* Outputs with names, and the logits, become the sums, too. */
-static void lorLORA_A(struct lora *l)
+static void lora_end(struct lora *l)
 {
     struct graph *g = l->g;
 
@@ -274,7 +264,7 @@ int lora_apply(const struct lora_options *o, int first_tag, struct graph *g, str
         lora_freeze(g);
         g->n_nodes = 0;
         rc = lora_copy(&l);
-        lorLORA_A(&l);
+        lora_end(&l);
         g->block = block;
     }
     free(l.node);

@@ -33,7 +33,7 @@ def begin(base, lora):
     model = peft.get_peft_model(base, lora)
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            if ".lora_B." in name:
+            if ".lora_B." in name or ".lora_embedding_A." in name:
                 weight.add_(torch.randn(weight.shape) * 0.05)
     return model
 
@@ -82,8 +82,8 @@ class Lora(Training):
         self.run_driver(*self.arguments(job, run), n=n, job=None)
         return [epoch["train_loss"] for epoch in self.events("epoch", run)]
 
-    def gpt_base(self):
-        network = gpt.Gpt(tied=True)
+    def gpt_base(self, tied=True):
+        network = gpt.Gpt(tied=tied)
         torch.manual_seed(3)
         network.write_data(self.path("data"))
         base = network.make()
@@ -129,17 +129,68 @@ class Lora(Training):
         self.check_frozen(run, {name: first[name] for name in first if name != "lm_head.weight"})
 
     def check_merged(self, network, run):
-        """The merged weights are those of peft's merge_and_unload, and the network of --export has
-        our predictions."""
+        """The merged weights are those of peft's merge_and_unload."""
+        base = gpt.AutoModelForCausalLM.from_pretrained(self.path("theirs"))
+        self.check_merged_of(base, run, {"lm_head.weight"} if network.name == "gpt" else set())
+
+    def check_merged_of(self, base, run, but):
         merged = self.path("merged.safetensors")
         self.assert_exit(self.start([dp.DRIVER, "--run-dir", run, "--merge", merged]), 0)
-        base = gpt.AutoModelForCausalLM.from_pretrained(self.path("theirs"))
         model = peft.PeftModel.from_pretrained(base, self.path(run, "checkpoints", "latest"))
         theirs = model.merge_and_unload().state_dict()
         ours = load_file(merged)
-        self.assertEqual(set(ours), set(theirs) - {"lm_head.weight"})
+        os.remove(merged)
+        self.assertEqual(set(ours), set(theirs) - but)
         for name, weight in ours.items():
             self.assertLessEqual((weight - theirs[name]).abs().max(), 1e-6, name)
+
+    def test_embedding(self):
+        """Adapters of an embedding that is no head."""
+        network, base = self.gpt_base(tied=False)
+        model = begin(base, config(target_modules=["wte", "c_attn"], fan_in_fan_out=True))
+        model.save_pretrained(self.path("theirs-lora"))
+        x, y = network.train
+        wanted = train(model, lambda m: F.cross_entropy(network.logits(m, x), y))
+        keys = {**self.gpt_keys(network), "model.lora.match": "*.wte, *.c_attn"}
+        for run, more in (("embedding", {}), ("embedding-int8", {"model.base": "int8"})):
+            losses = self.ours(run, 2, {**keys, **more})
+            self.assertLessEqual(largest_difference(losses, wanted), 1e-2 if more else 1e-4,
+                                 (losses, wanted))
+            self.check_merged(network, run)
+
+    def test_convolutions(self):
+        """Adapters of convolutions, one of them in groups, whose adapters cannot be merged."""
+        torch.manual_seed(4)
+        make = lambda groups: torch.nn.Sequential(  # noqa: E731
+            torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.GELU(),
+            torch.nn.Conv2d(8, 8, (3, 1), stride=2, groups=groups), torch.nn.GELU(),
+            torch.nn.Conv2d(8, 4, 1, bias=False), torch.nn.Flatten(), torch.nn.Linear(48, 5))
+        x, y = torch.randn(24, 3, 7, 7), torch.randint(5, (24,))
+        np.save(self.path("data", "x.npy"), x.numpy())
+        np.save(self.path("data", "y.npy"), y.numpy().astype("int32"))
+        for groups in (1, 2):
+            model = make(groups)
+            net = self.path(f"conv-{groups}.pt2")
+            torch.export.save(torch.export.export(model, (x,)), net)
+            first = make(groups)
+            first.load_state_dict(model.state_dict())
+            lora = begin(model, config(target_modules=["0", "2", "4", "6"]))
+            lora.save_pretrained(self.path("theirs-lora"))
+            wanted = train(lora, lambda m: F.cross_entropy(m(x), y))
+            run = f"conv-{groups}"
+            losses = self.ours(run, 2, {
+                "model.import": net, "data.format": "npy", "data.train": "x.npy, y.npy",
+                "data.layout": "nchw", "data.validation": "none", "train.global_batch": 24,
+                "model.lora.match": "0, 2, 4, 6"})
+            self.assertLessEqual(largest_difference(losses, wanted), 1e-4, (losses, wanted))
+            if groups == 1:
+                self.check_merged_of(first, run, set())
+                continue
+            peft.PeftModel.from_pretrained(first, self.path(run, "checkpoints", "latest"))
+            driver = self.start([dp.DRIVER, "--run-dir", run, "--merge",
+                                 self.path("merged.safetensors")])
+            self.assert_exit(driver, dp.USAGE)
+            self.assertRegex(driver.text, "2.weight. is of a convolution of several groups")
 
     def test_base(self):
         """A base in fewer bits has the losses of the float32 numbers that it stands for: peft's,
@@ -180,17 +231,16 @@ class Lora(Training):
                          [])
         self.assertIn("transformer.ln_f.weight", seen)
         self.check_merged(network, run)
-        os.remove(self.path("merged.safetensors"))
 
     def test_tied_head(self):
-        """Adapters of a weight that the embedding reads as well train, and cannot be merged."""
+        """Adapters of an embedding whose weight a head reads as well cannot be merged."""
         network, _ = self.gpt_base()
         keys = {**self.gpt_keys(network), "data.path": self.path("data"), "model.lora.rank": 4,
                 "model.lora.match": "*.wte", "train.max_steps": 1}
         self.run_driver(*self.arguments(keys, "tied"), n=1, job=None)
         driver = self.start([dp.DRIVER, "--run-dir", "tied", "--merge", self.path("m.safetensors")])
         self.assert_exit(driver, dp.USAGE)
-        self.assertRegex(driver.text, r"wte.weight. is no weight of linear layers alone.*match")
+        self.assertRegex(driver.text, r"wte.weight. is no weight of embeddings alone.*match")
         self.assertFalse(os.path.exists(self.path("m.safetensors")))
 
     def check_frozen(self, run, first):

@@ -4,6 +4,7 @@
 
 #include "base/util.h"
 #include "count.h"
+#include "model/gpt.h"
 #include "model/layers.h"
 #include "model/lora.h"
 
@@ -125,8 +126,8 @@ static void patterns(void **state)
         {"0, 4", "0.lora_A.weight 0.lora_B.weight 4.lora_A.weight 4.lora_B.weight", 0},
         {"[24]", "2.lora_A.weight 2.lora_B.weight 4.lora_A.weight 4.lora_B.weight", 0},
         {"0, q_proj",
-         "model.lora.match: \"q_proj\" fits no linear layer; the linear layers are 0, 2, 4", 1},
-        {"3", "\"3\" fits no linear layer", 1}, /* a batch norm */
+         "model.lora.match: \"q_proj\" fits no layer that may have adapters; they are 0, 2, 4", 1},
+        {"3", "\"3\" fits no layer that may have adapters", 1}, /* a batch norm */
     };
 
     (void)state;
@@ -146,6 +147,81 @@ static void patterns(void **state)
     }
 }
 
+static const struct sample_spec images = SAMPLE_IMAGES(8, 8, 3, 5), text = SAMPLE_SEQUENCES(4, 11);
+
+static int build_images(const char *layers, struct lora_options lora, struct graph **g,
+                        struct err *err)
+{
+    const struct layers_options own = {.layers = layers};
+    const struct model_options o = {
+        .kind = &arch_layers, .options = &own, .lora = lora, .loss = LOSS_CROSS_ENTROPY};
+
+    return model_build(&o, &images, 2, 1, 0, g, err);
+}
+
+static void expect_shape(const struct graph *g, const char *name, struct shape want)
+{
+    const struct value *v = graph_find(g, name);
+
+    assert_non_null(v);
+    assert_true(shape_equal(&v->shape, &want));
+}
+
+/* A has the layer's kernel and all channels, B has the layer's groups.  Dilation has no adapters,
+ * and without patterns convolutions have none. */
+static void convolutions(void **state)
+{
+    static const char layers[] =
+        "[conv: {channels: 6, kernel: [3, 2], stride: 2}, conv: {channels: "
+        "4, kernel: 1, groups: 2}, conv: {channels: 4, kernel: 2, "
+        "dilation: 2, padding: 1}, flatten, linear: 7, linear: 5]";
+    struct graph *g;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(build_images(layers,
+                                  (struct lora_options){.rank = 4, .alpha = 8, .match = "0, 1"}, &g,
+                                  &err),
+                     0);
+    expect_params(g, 0, "0.lora_A.weight 0.lora_B.weight 1.lora_A.weight 1.lora_B.weight");
+    expect_shape(g, "0.lora_A.weight", SHAPE(4, 3, 3, 2));
+    expect_shape(g, "0.lora_B.weight", SHAPE(6, 4, 1, 1));
+    expect_shape(g, "1.lora_A.weight", SHAPE(4, 6, 1, 1));
+    expect_shape(g, "1.lora_B.weight", SHAPE(4, 2, 1, 1));
+    graph_free(g);
+    assert_int_equal(build_images(layers, (struct lora_options){.rank = 4, .alpha = 8}, &g, &err),
+                     0);
+    expect_params(g, 0, "4.lora_A.weight 4.lora_B.weight");
+    graph_free(g);
+    assert_int_equal(
+        build_images(layers, (struct lora_options){.rank = 4, .alpha = 8, .match = "2"}, &g, &err),
+        ERR_CONFIG);
+    assert_non_null(strstr(err.msg, "they are 0, 1, 4, 5"));
+    assert_int_equal(
+        build_images(layers, (struct lora_options){.rank = 3, .alpha = 8, .match = "1"}, &g, &err),
+        ERR_CONFIG);
+    assert_non_null(strstr(err.msg, "\"1\" is a convolution of 2 groups, want a model.lora.rank"));
+}
+
+/* An embedding whose weight is the head's, too, has the adapters; the head has none. */
+static void embeddings(void **state)
+{
+    static const struct gpt_options own = {
+        .layers = 1, .heads = 1, .width = 8, .context = 4, .tied = 1};
+    const struct model_options o = {
+        .kind = &arch_gpt, .options = &own, .lora = {.rank = 2, .alpha = 8, .match = "*.wte"}};
+    struct graph *g;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(model_build(&o, &text, 2, 1, 0, &g, &err), 0);
+    expect_params(g, 0, "transformer.wte.lora_embedding_A transformer.wte.lora_embedding_B");
+    expect_shape(g, "transformer.wte.lora_embedding_A", SHAPE(2, 11));
+    expect_shape(g, "transformer.wte.lora_embedding_B", SHAPE(8, 2));
+    assert_int_equal(count(g, OP_embedding), 2);
+    graph_free(g);
+}
+
 static void nothing_is_left(void **state)
 {
     const struct lora_options o = {.rank = 2, .alpha = 8};
@@ -154,7 +230,7 @@ static void nothing_is_left(void **state)
 
     (void)state;
     assert_int_equal(build("[linear: 3]", o, 1, &g, &err), ERR_CONFIG);
-    assert_non_null(strstr(err.msg, "no layer is left but the one that makes the logits"));
+    assert_non_null(strstr(err.msg, "no linear layer is left but the one that makes the logits"));
 }
 
 static void scales(void **state)
@@ -164,6 +240,8 @@ static void scales(void **state)
     assert_true(lora_scale(&(struct lora_options){.rank = 4, .alpha = 16, .rslora = 1}) == 8);
     assert_int_equal(lora_layer_length("a.b.lora_A.weight"), 3);
     assert_int_equal(lora_layer_length("a.b.lora_B.weight"), 0);
+    assert_int_equal(lora_layer_length("a.lora_embedding_A"), 1);
+    assert_true(lora_is_name("a.lora_embedding_B") && lora_is_name("a.lora_embedding_A"));
     assert_true(lora_is_name("a.lora_B.weight") && !lora_is_name("a.weight"));
     assert_false(lora_is_name(".lora_A.weight"));
 }
@@ -174,6 +252,7 @@ int main(void)
         cmocka_unit_test(all_but_the_last), cmocka_unit_test(nodes_in_order),
         cmocka_unit_test(sum_is_read),      cmocka_unit_test(evaluation_drops_nothing),
         cmocka_unit_test(patterns),         cmocka_unit_test(nothing_is_left),
+        cmocka_unit_test(convolutions),     cmocka_unit_test(embeddings),
         cmocka_unit_test(scales),
     };
 
