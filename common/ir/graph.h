@@ -240,9 +240,10 @@ union node_attr {
     struct {
         int64_t length; /* rows of one sample */
         int64_t heads;
-        int causal;  /* 1: a row sees no later row */
-        float p;     /* probability of dropping a weight; 0: there is no dropout */
-        int64_t tag; /* as dropout's */
+        int causal;     /* 1: a row sees no later row */
+        int64_t window; /* causal: a row sees itself and the window - 1 rows before it; 0: all */
+        float p;        /* probability of dropping a weight; 0: there is no dropout */
+        int64_t tag;    /* as dropout's */
     } attention;
     struct {
         float factor;             /* of the loss and its gradient, above 0; 0 means 1 */

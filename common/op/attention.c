@@ -1,17 +1,22 @@
 /* attention - multi-head self-attention, as torch.nn.functional.scaled_dot_product_attention for
  * each head.
  *
- * attention       qkv [N*T,3*C], scalars? -> y [N*T,C], lse? F32 [N*T,heads]
+ * attention       qkv [N*T,3*C], scalars?, starts? I32 [N,T] -> y [N*T,C], lse? F32 [N*T,heads]
  *   A sample has T = attr.attention.length rows.  A row holds q, k and v, C numbers each, and head
- * h has the D = C/heads of each that begin at h*D.  For each sample n, head h and row i s[i,j] =
- * sum over d of q[i,d]*k[j,d] / sqrt(D), for all j < T; for j <= i if causal p[i,j] = softmax of
- * s[i,j] over j;  lse[i,h] = log of the sum over j of e^s[i,j] y[i,d] = sum over j of
- * m[i,j]*p[i,j]*v[j,d] m is 1 without dropout.  With attr.attention.p > 0, which needs the scalars,
- * m[i,j] is 0 or 1/(1-p), drawn as in op/dropout.c for the element e = (((scalars.first_position +
- * n)*heads + h)*T + i)*T + j of the global batch, with attr.attention.tag.  So it does not depend
- * on the number of ranks.
+ *   h has the D = C/heads of each that begin at h*D.  For each sample n, head h and row i
+ *     s[i,j] = sum over d of q[i,d]*k[j,d] / sqrt(D), for the j that row i sees
+ *     p[i,j] = softmax of s[i,j] over j;  lse[i,h] = log of the sum over j of e^s[i,j]
+ *     y[i,d] = sum over j of m[i,j]*p[i,j]*v[j,d]
+ *   A row sees all j < T; if causal, those with first(i) <= j <= i.  first(i) is 0; with starts,
+ *   which only causal attention has, it is starts[n,i], or the nearest of 0 .. i: the first row of
+ *   the document that row i is of.  With attr.attention.window > 0, which only causal attention
+ *   has, it is at least i - window + 1.
+ *   m is 1 without dropout.  With attr.attention.p > 0, which needs the scalars, m[i,j] is 0 or
+ *   1/(1-p), drawn as in op/dropout.c for the element e = (((scalars.first_position + n)*heads +
+ *   h)*T + i)*T + j of the global batch, with attr.attention.tag.  So it does not depend on the
+ *   number of ranks.
  *
- * attention_grad  qkv, y, dy, lse, scalars? -> dqkv [N*T,3*C]
+ * attention_grad  qkv, y, dy, lse, scalars?, starts? -> dqkv [N*T,3*C]
  *   p is computed again from qkv and lse, so that no T x T matrix is kept.  With
  *     dp[i,j] = m[i,j] * sum over d of dy[i,d]*v[j,d]
  *     ds[i,j] = p[i,j] * (dp[i,j] - sum over k of p[i,k]*dp[i,k]) / sqrt(D)
@@ -19,6 +24,18 @@
  *   the gradients are dq[i] = sum over j of ds[i,j]*k[j], dk[j] = sum over i of ds[i,j]*q[i] and
  *   dv[j] = sum over i of m[i,j]*p[i,j]*dy[i]. */
 #include "op/infer.h"
+
+/* starts: the operand's number. */
+static int attention_check_seen(const struct graph *g, const struct node *n, int starts,
+                                struct err *err)
+{
+    if (n->attr.attention.window < 0 ||
+        (!n->attr.attention.causal && (op_has(n, starts) || n->attr.attention.window > 0)))
+        return op_fail(n, err, "a window of %lld, or starts, want none where it is not causal",
+                       (long long)n->attr.attention.window);
+    return op_want_starts(g, n, starts, op_shape(g, n, ATTENTION_QKV)->dim[0],
+                          n->attr.attention.length, err);
+}
 
 static int attention_check_attr(const struct graph *g, const struct node *n, int scalars,
                                 struct err *err)
@@ -48,7 +65,8 @@ static int attention_infer(const struct graph *g, const struct node *n,
     int rc;
 
     if ((rc = op_want(g, n, ATTENTION_QKV, DTYPE_F32, 2, err)) < 0 ||
-        (rc = attention_check_attr(g, n, ATTENTION_SCALARS, err)) < 0)
+        (rc = attention_check_attr(g, n, ATTENTION_SCALARS, err)) < 0 ||
+        (rc = attention_check_seen(g, n, ATTENTION_STARTS, err)) < 0)
         return rc;
     qkv = op_shape(g, n, ATTENTION_QKV);
     op_out(out, ATTENTION_Y, DTYPE_F32, SHAPE(qkv->dim[0], qkv->dim[1] / 3));
@@ -63,7 +81,8 @@ static int attention_infer_grad(const struct graph *g, const struct node *n,
     int rc;
 
     if ((rc = op_want(g, n, ATTENTION_GRAD_QKV, DTYPE_F32, 2, err)) < 0 ||
-        (rc = attention_check_attr(g, n, ATTENTION_GRAD_SCALARS, err)) < 0)
+        (rc = attention_check_attr(g, n, ATTENTION_GRAD_SCALARS, err)) < 0 ||
+        (rc = attention_check_seen(g, n, ATTENTION_GRAD_STARTS, err)) < 0)
         return rc;
     qkv = op_shape(g, n, ATTENTION_GRAD_QKV);
     if ((rc = op_want_shape(g, n, ATTENTION_GRAD_Y, SHAPE(qkv->dim[0], qkv->dim[1] / 3), err)) <
@@ -84,11 +103,12 @@ static int attention_backward(struct graph *g, const struct node *n, const int d
                       [ATTENTION_GRAD_Y] = n->out[ATTENTION_Y],
                       [ATTENTION_GRAD_DY] = dout[ATTENTION_Y],
                       [ATTENTION_GRAD_LSE] = n->out[ATTENTION_LSE],
-                      [ATTENTION_GRAD_SCALARS] = n->in[ATTENTION_SCALARS]};
+                      [ATTENTION_GRAD_SCALARS] = n->in[ATTENTION_SCALARS],
+                      [ATTENTION_GRAD_STARTS] = n->in[ATTENTION_STARTS]};
 
     (void)want;
     din[ATTENTION_QKV] = op_grad_out(g, n->in[ATTENTION_QKV]);
-    return graph_node(g, OP_attention_grad, &n->attr, in, 5, &din[ATTENTION_QKV],
+    return graph_node(g, OP_attention_grad, &n->attr, in, 6, &din[ATTENTION_QKV],
                       op_name(g, n, "grad"), err);
 }
 

@@ -68,6 +68,22 @@ int op_want_labels(const struct graph *g, const struct node *n, int x, int label
     return rc;
 }
 
+int op_want_starts(const struct graph *g, const struct node *n, int i, int64_t rows, int64_t length,
+                   struct err *err)
+{
+    const int rc = op_want(g, n, i, DTYPE_I32, -1, err);
+    const struct shape *s;
+
+    if (rc < 0 || !op_has(n, i))
+        return rc;
+    s = op_shape(g, n, i);
+    if (shape_elements(s) == rows && op_last_dim(s) == length)
+        return 0;
+    return op_fail(n, err, "%s has %lld elements in rows of %lld, want %lld in rows of %lld",
+                   op_get(n->op)->in_name[i], (long long)shape_elements(s),
+                   (long long)op_last_dim(s), (long long)rows, (long long)length);
+}
+
 void op_out(struct value out[NODE_MAX_OUT], int i, enum dtype dtype, struct shape shape)
 {
     out[i].dtype = dtype;

@@ -41,6 +41,11 @@ int op_want_shape(const struct graph *g, const struct node *n, int i, struct sha
  * in[labels] is I32, of any shape with R elements. */
 int op_want_labels(const struct graph *g, const struct node *n, int x, int labels, struct err *err);
 
+/* Check that in[i], the place where each token's document begins, is absent, or I32 [..,length]
+ * with `rows` elements. */
+int op_want_starts(const struct graph *g, const struct node *n, int i, int64_t rows, int64_t length,
+                   struct err *err);
+
 /* Describe output i: it exists and has this dtype and shape. */
 void op_out(struct value out[NODE_MAX_OUT], int i, enum dtype dtype, struct shape shape);
 

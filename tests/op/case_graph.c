@@ -64,6 +64,7 @@ static int make_input(const struct op_case *c, struct graph *g, int i, const int
     case FILL_CODES:
         return graph_value(g, VALUE_INPUT, DTYPE_U8, c->in[i].shape, name);
     case FILL_TOKENS:
+    case FILL_STARTS:
         return graph_value(g, VALUE_INPUT, DTYPE_I32, c->in[i].shape, name);
     case FILL_INDEX:
     case FILL_ENDS:
@@ -259,6 +260,19 @@ static int32_t label(enum fill fill, struct rng_stream *s, int64_t i, int64_t n,
     return (int32_t)rng_next_below(s, (uint64_t)n_classes);
 }
 
+static void fill_starts(struct rng_stream *s, const struct shape *shape, int32_t *to)
+{
+    const int64_t length = shape->dim[shape->n - 1];
+
+    for (int64_t i = 0, first = 0, left = 0; i < shape_elements(shape); i++, left--) {
+        if (left == 0 || i % length == 0) {
+            first = i % length;
+            left = 1 + (int64_t)rng_next_below(s, (uint64_t)length / 2);
+        }
+        to[i] = (int32_t)first;
+    }
+}
+
 /* The fill of a value: that of the input of the case's node which it is, else FILL_NORMAL. */
 static enum fill fill_of(const struct op_case *c, const struct graph *g, int value)
 {
@@ -359,6 +373,8 @@ void case_fill(const struct op_case *c, const struct graph *g, int value, void *
         fill_codes(&s, &g->value[value].shape, to);
     else if (g->value[value].dtype == DTYPE_F64)
         memcpy(to, (const double[2]){9.0, fill == FILL_BAD}, sizeof(double[2]));
+    else if (fill == FILL_STARTS)
+        fill_starts(&s, &g->value[value].shape, to);
     else if (g->value[value].dtype == DTYPE_I32)
         for (int64_t i = 0; i < n; i++)
             ((int32_t *)to)[i] = label(fill, &s, i, n, c->in[0].shape.dim[fill != FILL_TOKENS]);

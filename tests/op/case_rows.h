@@ -47,6 +47,10 @@
     {                                                                           \
         .attention = {.length = t, .heads = h, .causal = is_causal, .p = drop } \
     }
+#define ATTENTION_NEAR(t, h, rows, drop)                                                \
+    {                                                                                   \
+        .attention = {.length = t, .heads = h, .causal = 1, .window = rows, .p = drop } \
+    }
 
 /* A case of seal.  The two macros after it end a forward case, with gradients and without, and set
  * the usual tolerances. */

@@ -28,6 +28,7 @@ enum fill {
     FILL_STRAY,      /* labels, but the first is -1 and the last is C */
     FILL_IGNORED,    /* labels, but the first and the last are SAMPLE_IGNORED */
     FILL_TOKENS,     /* I32 in [0, M) of in[0] */
+    FILL_STARTS,     /* I32: in each row several documents, and where each one begins */
     FILL_INDEX,      /* I64 in [0, M) of in[0] */
     FILL_METRICS,    /* the graph's metrics */
     FILL_SCALARS,    /* the graph's scalars */

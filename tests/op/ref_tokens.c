@@ -6,6 +6,14 @@
 #include "base/rng.h"
 #include "ref_kernels.h"
 
+/* The place of token r in its document. */
+static int64_t ref_place(const int32_t *starts, int64_t r, int64_t T)
+{
+    const int64_t start = starts ? starts[r] : 0;
+
+    return r % T - (start < 0 ? 0 : start > r % T ? r % T : start);
+}
+
 void ref_embedding(const struct ref_node *n)
 {
     const struct shape *tokens = &n->in_shape[EMBEDDING_TOKENS];
@@ -16,7 +24,9 @@ void ref_embedding(const struct ref_node *n)
 
     for (int64_t r = 0; r < shape_elements(tokens); r++)
         for (int64_t c = 0; c < C; c++)
-            y[r * C + c] = table[token[r] * C + c] + (position ? position[r % T * C + c] : 0);
+            y[r * C + c] =
+                table[token[r] * C + c] +
+                (position ? position[ref_place(n->in[EMBEDDING_STARTS], r, T) * C + c] : 0);
 }
 
 static float ref_unpacked(const struct ref_node *n, int64_t i)
@@ -61,7 +71,7 @@ void ref_embedding_grad(const struct ref_node *n)
             if (token[r] != n->attr.embedding.padding - 1)
                 dtable[token[r] * C + c] += dy[r * C + c];
             if (P)
-                dposition[r % T * C + c] += dy[r * C + c];
+                dposition[ref_place(n->in[EMBEDDING_GRAD_STARTS], r, T) * C + c] += dy[r * C + c];
         }
     if (n->out[EMBEDDING_GRAD_DTABLE])
         ref_round(dtable, V * C, n->out[EMBEDDING_GRAD_DTABLE]);
@@ -107,6 +117,7 @@ void ref_class_token_grad(const struct ref_node *n)
 struct ref_head {
     const struct ref_node *n;
     const struct step_scalars *scalars;
+    const int32_t *starts; /* of all samples, or NULL */
     int64_t sample, head, T, H, D, C;
 };
 
@@ -137,11 +148,23 @@ static double kept(const struct ref_head *h, int64_t i, int64_t j)
     return rng_to_unit(b.v[e & 3]) >= p ? (double)(1 / (1 - p)) : 0;
 }
 
+/* 1: row i sees row j. */
+static int sees(const struct ref_head *h, int64_t i, int64_t j)
+{
+    const int64_t window = h->n->attr.attention.window;
+
+    if (!h->n->attr.attention.causal)
+        return 1;
+    if (j == i)
+        return 1;
+    return j < i && (!h->starts || h->starts[h->sample * h->T + i] <= j) &&
+           (window == 0 || i - j < window);
+}
+
 /* P [T,T] of the head, without dropout; lse [T]. */
 static void weights(const struct ref_head *h, double *P, double *lse)
 {
     for (int64_t i = 0; i < h->T; i++) {
-        const int64_t end = h->n->attr.attention.causal ? i + 1 : h->T;
         double sum = 0;
 
         for (int64_t j = 0; j < h->T; j++) {
@@ -149,7 +172,7 @@ static void weights(const struct ref_head *h, double *P, double *lse)
 
             for (int64_t d = 0; d < h->D; d++)
                 s += qkv(h, 0, i, d) * qkv(h, 1, j, d);
-            P[i * h->T + j] = j < end ? exp(s / sqrt((double)h->D)) : 0;
+            P[i * h->T + j] = sees(h, i, j) ? exp(s / sqrt((double)h->D)) : 0;
             sum += P[i * h->T + j];
         }
         lse[i] = log(sum);
@@ -215,24 +238,25 @@ static void head_grad(const struct ref_head *h)
     free(sum);
 }
 
-static void each_head(const struct ref_node *n, const struct step_scalars *scalars,
+/* The operands' numbers are those of the node. */
+static void each_head(const struct ref_node *n, int scalars, int starts,
                       void (*run)(const struct ref_head *h))
 {
     const int64_t T = n->attr.attention.length, H = n->attr.attention.heads;
     const int64_t C = n->in_shape[ATTENTION_QKV].dim[1] / 3;
 
     for (int64_t i = 0; i < n->in_shape[ATTENTION_QKV].dim[0] / T * H; i++)
-        run(&(struct ref_head){n, scalars, i / H, i % H, T, H, C / H, C});
+        run(&(struct ref_head){n, n->in[scalars], n->in[starts], i / H, i % H, T, H, C / H, C});
 }
 
 void ref_attention(const struct ref_node *n)
 {
-    each_head(n, n->in[ATTENTION_SCALARS], head_forward);
+    each_head(n, ATTENTION_SCALARS, ATTENTION_STARTS, head_forward);
 }
 
 void ref_attention_grad(const struct ref_node *n)
 {
-    each_head(n, n->in[ATTENTION_GRAD_SCALARS], head_grad);
+    each_head(n, ATTENTION_GRAD_SCALARS, ATTENTION_GRAD_STARTS, head_grad);
 }
 
 void ref_rotary(const struct ref_node *n)

@@ -1,8 +1,9 @@
 /* attention - softmax(q k^T) v by blocks of queries, and its gradient, without the T x T matrix.
  *
  * A thread computes whole heads of whole samples.  For each head k is transposed once; then a block
- * of BLOCK queries has its scores against all keys up to the last one it may see, which stay in the
- * thread's scratch.  All products are sums of outer products (outer.h), on older processors plain
+ * of BLOCK queries has its scores against all keys from the first to the last one that one of them
+ * may see, which stay in the thread's scratch.  So keys of documents before the block's are not
+ * read.  All products are sums of outer products (outer.h), on older processors plain
  * loops.  The head's part of a BF16 tensor is widened to F32 in the scratch, or rounded from there.
  * One thread adds up all of a head's gradient, so the bits do not depend on the number of threads.
  * op/attention.c has the formulas; the twin is cuda/attention.cu. */
@@ -20,11 +21,12 @@ enum { BLOCK = 32 };
 /* One head of one sample. */
 struct head {
     const struct plain *p;
-    int64_t sample, head; /* which one */
-    int64_t t, d, width;  /* rows, columns of the head, columns of all heads */
-    int64_t stride;       /* of a row of scores: t, rounded up to LANES */
-    int64_t in;           /* from one row of q, k, v, dq, dk and dv to the next */
-    int64_t row_y;        /* the same of y and dy */
+    int64_t sample, head;  /* which one */
+    int64_t t, d, width;   /* rows, columns of the head, columns of all heads */
+    int64_t stride;        /* of a row of scores: t, rounded up to LANES */
+    int64_t in;            /* from one row of q, k, v, dq, dk and dv to the next */
+    int64_t row_y;         /* the same of y and dy */
+    const int32_t *starts; /* [t], of the sample; NULL: no row begins a document but the first */
     const float *q, *k, *v;
     const float *dy;          /* gradient only */
     float *y;                 /* or NULL */
@@ -33,15 +35,23 @@ struct head {
     float *score, *dp, *keep; /* scratch [BLOCK,stride], the same, [stride] */
 };
 
-/* A block of queries [from, from + n), which see the keys before `end`. */
+/* A block of queries [from, from + n), which see keys of [begin, end) alone. */
 struct block {
-    int64_t from, n, end;
+    int64_t from, n, begin, end;
 };
 
-/* The keys that row i of the block sees. */
-static int64_t cpu_attention_seen(const struct head *h, const struct block *b, int64_t i)
+/* Row i of the block sees the keys [first, end). */
+static int64_t cpu_attention_end(const struct head *h, const struct block *b, int64_t i)
 {
     return h->p->attr.attention.causal ? b->from + i + 1 : h->t;
+}
+
+static int64_t cpu_attention_first(const struct head *h, const struct block *b, int64_t i)
+{
+    const int64_t at = b->from + i, window = h->p->attr.attention.window;
+    const int64_t near = window > 0 ? max_i64(0, at - window + 1) : 0;
+
+    return h->starts ? max_i64(near, min_i64(h->starts[at], at)) : near;
 }
 
 /* ---- products ---- */
@@ -198,15 +208,16 @@ CPU_CLONES static void keep_of(const uint32_t *restrict word, float *restrict ke
         keep[j] = dropout_unit(word[j]) >= drop ? kept : 0.0f;
 }
 
-/* m[i,j] of row i of the sample, for j < n; zeros up to the next multiple of LANES. */
-static void draw_keep(const struct head *h, const struct step_scalars *s, int64_t i, int64_t n)
+/* m[i,j] of row i of the sample, for begin <= j < n; zeros up to the next multiple of LANES. */
+static void draw_keep(const struct head *h, const struct step_scalars *s, int64_t i, int64_t begin,
+                      int64_t n)
 {
     const union node_attr *a = &h->p->attr;
     const float kept = 1.0f / (1.0f - a->attention.p);
     const uint64_t row = (uint64_t)((s->first_position + h->sample) * a->attention.heads + h->head);
     const uint64_t first = (row * (uint64_t)h->t + (uint64_t)i) * (uint64_t)h->t;
 
-    for (int64_t j = 0; j < n; j += PLAIN_PIECE) {
+    for (int64_t j = begin; j < n; j += PLAIN_PIECE) {
         const int64_t piece = min_i64(n - j, PLAIN_PIECE);
         struct rng_block room[DROPOUT_BLOCKS];
 
@@ -218,23 +229,24 @@ static void draw_keep(const struct head *h, const struct step_scalars *s, int64_
 
 /* ---- forward ---- */
 
-/* Row i of the block: the scores become m*p, and 0 from the first unseen key on.  Returns lse. */
+/* Row i of the block: the scores become m*p, and 0 for keys that it does not see.  Returns lse. */
 static float cpu_attention_softmax(const struct head *h, const struct block *b, int64_t i)
 {
     float *x = h->score + i * h->stride;
-    const int64_t n = cpu_attention_seen(h, b, i), whole = round_up(n);
+    const int64_t end = cpu_attention_end(h, b, i), whole = round_up(end), from = b->begin;
     float most, total;
 
-    cpu_attention_fill(x, n, whole, -INFINITY);
-    most = cpu_attention_largest(x, whole) * cpu_attention_scale_of(h);
-    cpu_attention_exps(x, whole, cpu_attention_scale_of(h), most);
-    total = cpu_attention_sum(x, whole);
-    cpu_attention_times(x, whole, 1.0f / total);
+    cpu_attention_fill(x, from, cpu_attention_first(h, b, i), -INFINITY);
+    cpu_attention_fill(x, end, whole, -INFINITY);
+    most = cpu_attention_largest(x + from, whole - from) * cpu_attention_scale_of(h);
+    cpu_attention_exps(x + from, whole - from, cpu_attention_scale_of(h), most);
+    total = cpu_attention_sum(x + from, whole - from);
+    cpu_attention_times(x + from, whole - from, 1.0f / total);
     if (h->p->attr.attention.p > 0) {
-        draw_keep(h, h->p->in[ATTENTION_SCALARS], b->from + i, n);
-        times_row(x, h->keep, n);
+        draw_keep(h, h->p->in[ATTENTION_SCALARS], b->from + i, from, end);
+        times_row(x + from, h->keep + from, end - from);
     }
-    cpu_attention_fill(x, n, b->end, 0.0f);
+    cpu_attention_fill(x, end, b->end, 0.0f);
     return most + logf(total);
 }
 
@@ -254,41 +266,46 @@ static void forward_block(const struct head *h, const struct block *b)
     const int64_t row = h->sample * h->t + b->from;
     float *lse = h->p->out[ATTENTION_LSE];
 
-    cpu_attention_product(cpu_attention_rows_of(h->q + b->from * in, in), h->kt, h->t, h->score,
-                          h->stride, b->n, b->end, h->d, 0);
+    cpu_attention_product(cpu_attention_rows_of(h->q + b->from * in, in), h->kt + b->begin, h->t,
+                          h->score + b->begin, h->stride, b->n, b->end - b->begin, h->d, 0);
     for (int64_t i = 0; i < b->n; i++) {
         const float l = cpu_attention_softmax(h, b, i);
 
         if (lse)
             lse[(row + i) * heads + h->head] = l;
     }
-    cpu_attention_product(cpu_attention_rows_of(h->score, h->stride), h->v, in,
-                          h->y + b->from * h->row_y, h->row_y, b->n, h->d, b->end, 0);
+    cpu_attention_product(cpu_attention_rows_of(h->score + b->begin, h->stride),
+                          h->v + b->begin * in, in, h->y + b->from * h->row_y, h->row_y, b->n, h->d,
+                          b->end - b->begin, 0);
 }
 
 /* ---- the gradient ---- */
 
-/* Row i of the block: dp becomes ds, and the scores become m*p; both are 0 from the first unseen
- * key on. */
+/* Row i of the block: dp becomes ds, and the scores become m*p; both are 0 for keys that it does
+ * not see. */
 static void cpu_attention_softmax_grad(const struct head *h, const struct block *b, int64_t i,
                                        float lse)
 {
     float *x = h->score + i * h->stride, *dp = h->dp + i * h->stride;
-    const int64_t n = cpu_attention_seen(h, b, i), whole = round_up(n);
+    const int64_t first = cpu_attention_first(h, b, i), end = cpu_attention_end(h, b, i);
+    const int64_t from = b->begin, n = end - from, whole = round_up(end);
     const int drops = h->p->attr.attention.p > 0;
 
-    cpu_attention_exps(x, n, cpu_attention_scale_of(h), lse);
-    cpu_attention_fill(x, n, whole, 0.0f);
-    cpu_attention_fill(dp, n, whole, 0.0f);
+    cpu_attention_exps(x + first, end - first, cpu_attention_scale_of(h), lse);
+    cpu_attention_fill(x, from, first, 0.0f);
+    cpu_attention_fill(dp, from, first, 0.0f);
+    cpu_attention_fill(x, end, whole, 0.0f);
+    cpu_attention_fill(dp, end, whole, 0.0f);
     if (drops) {
-        draw_keep(h, h->p->in[ATTENTION_GRAD_SCALARS], b->from + i, n);
-        times_row(dp, h->keep, n);
+        draw_keep(h, h->p->in[ATTENTION_GRAD_SCALARS], b->from + i, from, end);
+        times_row(dp + from, h->keep + from, n);
     }
-    score_grad(x, dp, n, cpu_attention_dot(x, dp, whole), cpu_attention_scale_of(h));
+    score_grad(x + from, dp + from, n, cpu_attention_dot(x + from, dp + from, whole - from),
+               cpu_attention_scale_of(h));
     if (drops)
-        times_row(x, h->keep, n);
-    cpu_attention_fill(x, n, b->end, 0.0f);
-    cpu_attention_fill(dp, n, b->end, 0.0f);
+        times_row(x + from, h->keep + from, n);
+    cpu_attention_fill(x, end, b->end, 0.0f);
+    cpu_attention_fill(dp, end, b->end, 0.0f);
 }
 
 static void grad_block(const struct head *h, const struct block *b)
@@ -297,18 +314,20 @@ static void grad_block(const struct head *h, const struct block *b)
     const int64_t row = h->sample * h->t + b->from;
     const float *q = h->q + b->from * in, *lse = h->p->in[ATTENTION_GRAD_LSE];
     const float *dy = h->dy + b->from * h->row_y;
+    const int64_t from = b->begin, n = b->end - from;
 
-    cpu_attention_product(cpu_attention_rows_of(q, in), h->kt, h->t, h->score, h->stride, b->n,
-                          b->end, h->d, 0);
-    cpu_attention_product(cpu_attention_rows_of(dy, h->row_y), h->vt, h->t, h->dp, h->stride, b->n,
-                          b->end, h->d, 0);
+    cpu_attention_product(cpu_attention_rows_of(q, in), h->kt + from, h->t, h->score + from,
+                          h->stride, b->n, n, h->d, 0);
+    cpu_attention_product(cpu_attention_rows_of(dy, h->row_y), h->vt + from, h->t, h->dp + from,
+                          h->stride, b->n, n, h->d, 0);
     for (int64_t i = 0; i < b->n; i++)
         cpu_attention_softmax_grad(h, b, i, lse[(row + i) * heads + h->head]);
-    cpu_attention_product(cpu_attention_rows_of(h->dp, h->stride), h->k, in, h->dq + b->from * in,
-                          in, b->n, h->d, b->end, 0);
-    cpu_attention_product(columns_of(h->dp, h->stride), q, in, h->dk, in, b->end, h->d, b->n, 1);
-    cpu_attention_product(columns_of(h->score, h->stride), dy, h->row_y, h->dv, in, b->end, h->d,
-                          b->n, 1);
+    cpu_attention_product(cpu_attention_rows_of(h->dp + from, h->stride), h->k + from * in, in,
+                          h->dq + b->from * in, in, b->n, h->d, n, 0);
+    cpu_attention_product(columns_of(h->dp + from, h->stride), q, in, h->dk + from * in, in, n,
+                          h->d, b->n, 1);
+    cpu_attention_product(columns_of(h->score + from, h->stride), dy, h->row_y, h->dv + from * in,
+                          in, n, h->d, b->n, 1);
 }
 
 static void zero_kv(const struct head *h)
@@ -412,6 +431,9 @@ static struct head cpu_attention_head_of(const struct plain *p, int part, int64_
                      .width = width};
 
     h.stride = round_up(h.t);
+    h.starts = p->in[is_grad ? ATTENTION_GRAD_STARTS : ATTENTION_STARTS];
+    if (h.starts)
+        h.starts += h.sample * h.t;
     h.score = plain_part_scratch(p, part);
     h.keep = h.score + BLOCK * h.stride;
     h.dp = h.keep + h.stride;
@@ -427,6 +449,17 @@ static struct head cpu_attention_head_of(const struct plain *p, int part, int64_
     return h;
 }
 
+/* The first key that a row of the block sees, or one just before it: rows of scores begin at a
+ * multiple of LANES. */
+static int64_t cpu_attention_begin(const struct head *h, const struct block *b)
+{
+    int64_t least = b->from;
+
+    for (int64_t i = 0; i < b->n; i++)
+        least = min_i64(least, cpu_attention_first(h, b, i));
+    return least / LANES * LANES;
+}
+
 static void each_block(const struct head *h,
                        void (*run)(const struct head *h, const struct block *b))
 {
@@ -434,6 +467,7 @@ static void each_block(const struct head *h,
         struct block b = {.from = from, .n = min_i64(BLOCK, h->t - from)};
 
         b.end = h->p->attr.attention.causal ? from + b.n : h->t;
+        b.begin = cpu_attention_begin(h, &b);
         run(h, &b);
     }
 }

@@ -21,9 +21,17 @@ static int64_t cpu_embedding_length_of(const struct shape *tokens)
     return tokens->dim[tokens->n - 1];
 }
 
+/* The row of the positions for token r. */
+static int64_t cpu_embedding_place(const int32_t *starts, int64_t r, int64_t length)
+{
+    const int64_t at = r % length;
+
+    return starts ? at - max_i64(0, min_i64(starts[r], at)) : at;
+}
+
 static void cpu_embedding_forward_part(const struct plain *p, int part, int64_t from, int64_t to)
 {
-    const int32_t *tokens = p->in[EMBEDDING_TOKENS];
+    const int32_t *tokens = p->in[EMBEDDING_TOKENS], *starts = p->in[EMBEDDING_STARTS];
     const int64_t c = p->c, length = cpu_embedding_length_of(&p->in_shape[EMBEDDING_TOKENS]);
     float *room = plain_part_scratch(p, part);
 
@@ -33,7 +41,10 @@ static void cpu_embedding_forward_part(const struct plain *p, int part, int64_t 
         float *y = plain_dest(p, EMBEDDING_Y, r * c, room + 2 * c);
 
         if (p->in[EMBEDDING_POSITION])
-            plain_sum(y, row, plain_read(p, EMBEDDING_POSITION, r % length * c, c, room + c), c);
+            plain_sum(y, row,
+                      plain_read(p, EMBEDDING_POSITION, cpu_embedding_place(starts, r, length) * c,
+                                 c, room + c),
+                      c);
         else
             memcpy(y, row, (size_t)c * sizeof *y);
         plain_done(p, EMBEDDING_Y, r * c, c, y);
@@ -70,7 +81,7 @@ static void cpu_embedding_begin(const struct plain *p, int o, int64_t at, int64_
 static void cpu_embedding_scatter(const struct plain *p, int part, int o, int64_t rows,
                                   int64_t from, int64_t to)
 {
-    const int32_t *tokens = p->in[EMBEDDING_GRAD_TOKENS];
+    const int32_t *tokens = p->in[EMBEDDING_GRAD_TOKENS], *starts = p->in[EMBEDDING_GRAD_STARTS];
     const int64_t c = p->in_shape[EMBEDDING_GRAD_DY].dim[1],
                   n = p->in_shape[EMBEDDING_GRAD_DY].dim[0],
                   length = cpu_embedding_length_of(&p->in_shape[EMBEDDING_GRAD_TOKENS]);
@@ -79,8 +90,8 @@ static void cpu_embedding_scatter(const struct plain *p, int part, int o, int64_
     for (int64_t r = 0; r < rows; r++)
         cpu_embedding_begin(p, o, r * c + from, to - from, sum + r * c + from);
     for (int64_t r = 0; r < n; r++) {
-        const int64_t row =
-            o == EMBEDDING_GRAD_DTABLE ? cpu_embedding_clamp(tokens[r], rows) : r % length;
+        const int64_t row = o == EMBEDDING_GRAD_DTABLE ? cpu_embedding_clamp(tokens[r], rows)
+                                                       : cpu_embedding_place(starts, r, length);
 
         if (o == EMBEDDING_GRAD_DTABLE && row == p->attr.embedding.padding - 1)
             continue;

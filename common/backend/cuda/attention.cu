@@ -2,7 +2,8 @@
  *
  * A block computes one row of one head: in the forward pass, and for dq, of the queries; for dk and
  * dv of the keys.  It looks at the other side in tiles of TILE rows: first a thread has one score
- * of the tile, then a thread has one column of the result.  Each sum has a fixed order.  This is
+ * of the tile, then a thread has one column of the result.  Each sum has a fixed order.  Rows of
+ * other documents, and beyond a window, are not looked at.  This is
  * right for every shape, and far from the speed of cuDNN's attention, which flash.c takes where it
  * can.  Not measured on a GPU yet.
  * op/attention.c has the formulas; the twin is cpu/attention.c. */
@@ -21,7 +22,8 @@ template <typename T> struct heads {
     T *to;                              /* y, or dqkv */
     float *delta;                       /* gradient only: [rows,n_heads], in the scratch */
     const struct step_scalars *scalars; /* NULL: no dropout */
-    int64_t rows, length, n_heads, d, width;
+    const int32_t *starts;              /* NULL: a sample is one document */
+    int64_t rows, length, n_heads, d, width, window;
     uint64_t tag;
     float scale, p;
     int causal;
@@ -92,6 +94,19 @@ static __device__ inline int64_t cuda_attention_end_of(const struct heads<T> *h,
     return h->causal ? i + 1 : h->length;
 }
 
+/* The first key that query i of the sample sees. */
+template <typename T>
+static __device__ inline int64_t cuda_attention_first_of(const struct place<T> *w, int64_t i)
+{
+    const struct heads<T> *h = w->h;
+    int64_t first = h->starts ? h->starts[w->row(i)] : 0;
+
+    first = first < 0 ? 0 : first < i ? first : i;
+    if (h->window > 0 && first < i - h->window + 1)
+        first = i - h->window + 1;
+    return h->causal ? first : 0;
+}
+
 /* ---- forward ---- */
 
 /* The largest score of the row, and the sum of e^(score - largest). */
@@ -100,14 +115,14 @@ static __device__ void cuda_attention_weigh(const struct place<T> *w, float *lar
 {
     const struct heads<T> *h = w->h;
     const T *q = h->qkv + w->at(0, w->i);
-    const int64_t end = cuda_attention_end_of(h, w->i);
+    const int64_t begin = cuda_attention_first_of(w, w->i), end = cuda_attention_end_of(h, w->i);
     float most = -INFINITY;
     double sum = 0;
 
-    for (int64_t j = threadIdx.x; j < end; j += blockDim.x)
+    for (int64_t j = begin + threadIdx.x; j < end; j += blockDim.x)
         most = fmaxf(most, cuda_attention_dot(q, h->qkv + w->at(1, j), h->d) * h->scale);
     most = block_max(most);
-    for (int64_t j = threadIdx.x; j < end; j += blockDim.x)
+    for (int64_t j = begin + threadIdx.x; j < end; j += blockDim.x)
         sum += (double)expf(cuda_attention_dot(q, h->qkv + w->at(1, j), h->d) * h->scale - most);
     *largest = most;
     *total = block_sum(sum);
@@ -120,7 +135,8 @@ template <typename T> static __global__ void cuda_attention_attend(struct heads<
     for (int64_t b = blockIdx.x; b < h.rows * h.n_heads; b += gridDim.x) {
         const struct place<T> w(&h, b);
         const T *q = h.qkv + w.at(0, w.i);
-        const int64_t end = cuda_attention_end_of(&h, w.i);
+        const int64_t begin = cuda_attention_first_of(&w, w.i),
+                      end = cuda_attention_end_of(&h, w.i);
         float most;
         double total;
 
@@ -130,7 +146,7 @@ template <typename T> static __global__ void cuda_attention_attend(struct heads<
         for (int64_t e = threadIdx.x; e - threadIdx.x < h.d; e += blockDim.x) {
             float sum = 0;
 
-            for (int64_t first = 0; first < end; first += TILE) {
+            for (int64_t first = begin; first < end; first += TILE) {
                 const int64_t j = first + threadIdx.x;
 
                 __syncthreads(); /* the tile before may still be read */
@@ -175,11 +191,12 @@ template <typename T> static __global__ void grad_queries(struct heads<T> h)
 
     for (int64_t b = blockIdx.x; b < h.rows * h.n_heads; b += gridDim.x) {
         const struct place<T> w(&h, b);
-        const int64_t end = cuda_attention_end_of(&h, w.i);
+        const int64_t begin = cuda_attention_first_of(&w, w.i),
+                      end = cuda_attention_end_of(&h, w.i);
         double sum = 0;
         float delta;
 
-        for (int64_t j = threadIdx.x; j < end; j += blockDim.x) {
+        for (int64_t j = begin + threadIdx.x; j < end; j += blockDim.x) {
             const struct pair<T> at(&w, w.i, j);
 
             sum += (double)(at.p * at.dp);
@@ -190,7 +207,7 @@ template <typename T> static __global__ void grad_queries(struct heads<T> h)
         for (int64_t e = threadIdx.x; e - threadIdx.x < h.d; e += blockDim.x) {
             float dq = 0;
 
-            for (int64_t first = 0; first < end; first += TILE) {
+            for (int64_t first = begin; first < end; first += TILE) {
                 const int64_t j = first + threadIdx.x;
 
                 __syncthreads(); /* the tile before may still be read */
@@ -209,7 +226,7 @@ template <typename T> static __global__ void grad_queries(struct heads<T> h)
     }
 }
 
-/* dk and dv of a key, from all queries that see it. */
+/* dk and dv of a key, from all queries that see it.  Those that do not have the weight 0. */
 template <typename T> static __global__ void grad_keys(struct heads<T> h)
 {
     SHARED(float, ds, TILE);
@@ -226,11 +243,13 @@ template <typename T> static __global__ void grad_keys(struct heads<T> h)
                 const int64_t i = first + threadIdx.x;
 
                 __syncthreads(); /* the tile before may still be read */
-                if (i < h.length) {
+                if (i < h.length && cuda_attention_first_of(&w, i) <= w.i) {
                     const struct pair<T> at(&w, i, w.i);
 
                     ds[threadIdx.x] = at.p * (at.dp - h.delta[w.at_lse(i)]) * h.scale;
                     weight[threadIdx.x] = at.p * at.keep;
+                } else {
+                    ds[threadIdx.x] = weight[threadIdx.x] = 0;
                 }
                 __syncthreads();
                 for (int64_t k = first; e < h.d && k < h.length && k < first + TILE; k++) {
@@ -262,6 +281,7 @@ template <typename T> static struct heads<T> heads_of(const struct own *p) {
     h.scale = 1.0f / sqrtf((float)h.d);
     h.p = p->attr.attention.p;
     h.causal = p->attr.attention.causal;
+    h.window = p->attr.attention.window;
     return h;
 }
 
@@ -271,6 +291,7 @@ static void cuda_attention_run(const struct own *p)
     struct heads<T> h = heads_of<T>(p);
 
     h.scalars = (const struct step_scalars *)p->in[ATTENTION_SCALARS];
+    h.starts = (const int32_t *)p->in[ATTENTION_STARTS];
     h.lse = (float *)p->out[ATTENTION_LSE];
     h.to = (T *)p->out[ATTENTION_Y];
     LAUNCH((cuda_attention_attend<T>), blocks_for(p, h.rows * h.n_heads, 1), TILE, p, h);
@@ -287,7 +308,10 @@ static void warn_if_slow(struct cuda *b, const struct node *n)
     b->has_warned = 1;
     b->choices.warn(
         b->choices.warn_arg,
-        n->attr.attention.p > 0
+        n->attr.attention.window > 0 || n->in[ATTENTION_STARTS] != NO_VALUE
+            ? "attention within packed documents has no fast kernel on GPUs: training may take "
+              "longer than with data.pack: false"
+        : n->attr.attention.p > 0
             ? "attention with dropout has no fast kernel on GPUs: training takes many "
               "times as long as with model.dropout: 0"
             : "attention in float32, or of a shape that cuDNN has no plan for, has no "
@@ -313,6 +337,7 @@ template <typename T> static void cuda_attention_run_grad(const struct own *p)
     struct heads<T> h = heads_of<T>(p);
 
     h.scalars = (const struct step_scalars *)p->in[ATTENTION_GRAD_SCALARS];
+    h.starts = (const int32_t *)p->in[ATTENTION_GRAD_STARTS];
     h.dy = (const T *)p->in[ATTENTION_GRAD_DY];
     h.lse = (float *)p->in[ATTENTION_GRAD_LSE];
     h.to = (T *)p->out[ATTENTION_GRAD_DQKV];

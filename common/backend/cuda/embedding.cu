@@ -15,15 +15,31 @@ static __device__ inline int64_t clamp_token(int32_t token, int64_t n)
     return token < 0 ? 0 : token < n ? token : n - 1;
 }
 
+/* The positions of the tokens: by their places in samples of `length`, or in documents. */
+template <typename T> struct places {
+    const T *position;     /* NULL: there are none */
+    const int32_t *starts; /* NULL: a sample is one document */
+    int64_t length;
+
+    __device__ int64_t of(int64_t r) const
+    {
+        const int64_t at = r % length, start = starts ? starts[r] : 0;
+
+        return at - (start < 0 ? 0 : start < at ? start : at);
+    }
+};
+
 template <typename T>
 static __global__ void cuda_embedding_forward(const T *table, const int32_t *tokens,
-                                              const T *position, T *y, int64_t n, int64_t c,
-                                              int64_t n_rows, int64_t length)
+                                              struct places<T> places, T *y, int64_t n, int64_t c,
+                                              int64_t n_rows)
 {
     for (struct walk w(c); w.i < n; w.next()) {
         const T v = table[clamp_token(tokens[w.row], n_rows) * c + w.col];
 
-        y[w.i] = position ? (T)((float)v + (float)position[w.row % length * c + w.col]) : v;
+        y[w.i] = places.position
+                     ? (T)((float)v + (float)places.position[places.of(w.row) * c + w.col])
+                     : v;
     }
 }
 
@@ -35,11 +51,14 @@ static int64_t cuda_embedding_length_of(const struct shape *tokens)
 template <typename T> static void cuda_embedding_run(const struct own *p)
 {
     const int64_t n = shape_elements(&p->out_shape[EMBEDDING_Y]);
+    const struct places<T> places = {
+        (const T *)p->in[EMBEDDING_POSITION], (const int32_t *)p->in[EMBEDDING_STARTS],
+            cuda_embedding_length_of(&p->in_shape[EMBEDDING_TOKENS])
+    };
 
     LAUNCH((cuda_embedding_forward<T>), blocks_for(p, n, THREADS), THREADS, p,
-           (const T *)p->in[EMBEDDING_TABLE], (const int32_t *)p->in[EMBEDDING_TOKENS],
-           (const T *)p->in[EMBEDDING_POSITION], (T *)p->out[EMBEDDING_Y], n, p->c, p->rows,
-           cuda_embedding_length_of(&p->in_shape[EMBEDDING_TOKENS]));
+           (const T *)p->in[EMBEDDING_TABLE], (const int32_t *)p->in[EMBEDDING_TOKENS], places,
+           (T *)p->out[EMBEDDING_Y], n, p->c, p->rows);
 }
 
 extern "C" int cuda_make_embedding(struct cuda *b, const struct graph *g, const struct node *n,
@@ -190,16 +209,20 @@ template <typename T> static __global__ void sum_table(struct table_grad<T> p)
         sum_table_row(&p, i / tiles, i % tiles * TILE);
 }
 
-/* An element of the positions' gradient is the sum of one row of each sample. */
+/* An element of the positions' gradient is the sum of one row of each sample, or of each document:
+ * then all rows are looked at. */
 template <typename T>
 static __global__ void sum_positions(const T *dy, struct grad_array to, int64_t n, int64_t c,
-                                     int64_t n_tokens, int64_t length)
+                                     int64_t n_tokens, struct places<T> places)
 {
+    const int64_t step = places.starts ? 1 : places.length;
+
     for (struct walk w(c); w.i < n; w.next()) {
         float sum = 0;
 
-        for (int64_t r = w.row; w.row < length && r < n_tokens; r += length)
-            sum += (float)dy[r * c + w.col];
+        for (int64_t r = w.row; w.row < places.length && r < n_tokens; r += step)
+            if (!places.starts || places.of(r) == w.row)
+                sum += (float)dy[r * c + w.col];
         to.put(w.i, (double)sum);
     }
 }
@@ -223,14 +246,17 @@ template <typename T> static void cuda_embedding_run_grad(const struct own *p)
 {
     const struct shape *dy = &p->in_shape[EMBEDDING_GRAD_DY];
     const int64_t c = dy->dim[1], n_position = p->attr.embedding.positions * c;
+    const struct places<T> places = {
+        NULL, (const int32_t *)p->in[EMBEDDING_GRAD_STARTS],
+            cuda_embedding_length_of(&p->in_shape[EMBEDDING_GRAD_TOKENS])
+    };
 
     if (p->out[EMBEDDING_GRAD_DTABLE])
         run_table_grad<T>(p);
     if (p->out[EMBEDDING_GRAD_DPOSITION])
         LAUNCH((sum_positions<T>), blocks_for(p, n_position, THREADS), THREADS, p,
                (const T *)p->in[EMBEDDING_GRAD_DY], grad_of(p, EMBEDDING_GRAD_DPOSITION),
-               n_position, c, dy->dim[0],
-               cuda_embedding_length_of(&p->in_shape[EMBEDDING_GRAD_TOKENS]));
+               n_position, c, dy->dim[0], places);
 }
 
 extern "C" int cuda_make_embedding_grad(struct cuda *b, const struct graph *g, const struct node *n,

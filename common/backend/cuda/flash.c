@@ -196,13 +196,15 @@ static void cuda_flash_lay_out(struct flash *f)
     f->k.scratch_bytes = f->at_dots + (f->is_grad ? dnn_piece((size_t)most * row) : 0);
 }
 
-/* 1: the parts of each array are 16-byte aligned in each sample, in half precision, and nothing is
- * drawn. */
+/* 1: the parts of each array are 16-byte aligned in each sample, in half precision, nothing is
+ * drawn, and a row sees all rows, or all before it. */
 static int is_suitable(const struct graph *g, const struct node *n)
 {
     const int64_t width = g->value[n->in[0]].shape.dim[1] / 3;
+    const int starts = n->op == OP_attention ? ATTENTION_STARTS : ATTENTION_GRAD_STARTS;
 
-    return op_type(g, n) != DTYPE_F32 && n->attr.attention.p == 0 && width % 8 == 0;
+    return op_type(g, n) != DTYPE_F32 && n->attr.attention.p == 0 && width % 8 == 0 &&
+           n->attr.attention.window == 0 && n->in[starts] == NO_VALUE;
 }
 
 int flash_new(struct cuda *b, const struct graph *g, const struct node *n, struct kernel **out,

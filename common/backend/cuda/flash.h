@@ -1,8 +1,8 @@
 /* flash - attention in half precision by cuDNN.
  *
  * cuDNN has plans for most shapes, but draws dropout's numbers in its own way, which would depend
- * on the number of ranks.  So attention with dropout, in float32, and of shapes without a plan is
- * left to the kernels of attention.cu.
+ * on the number of ranks.  So attention with dropout, in float32, within documents, with a window,
+ * and of shapes without a plan is left to the kernels of attention.cu.
  *
  * Threads: the backend's. */
 #ifndef BACKEND_CUDA_FLASH_H
