@@ -29,7 +29,8 @@ static void check_spec(const struct sample_spec *s)
     for (int i = 0; i < s->n_fields; i++)
         ASSERT(s->field[i].dtype == DTYPE_F32 ||
                (s->field[i].dtype == DTYPE_I32 &&
-                (s->field[i].n_classes > 0 || s->field[i].role == SAMPLE_INPUT)));
+                (s->field[i].n_classes > 0 || s->field[i].role == SAMPLE_INPUT ||
+                 (s->field[i].role == SAMPLE_STARTS && i == s->n_fields - 1))));
     (void)sample_target(s);
 }
 

@@ -24,6 +24,13 @@ int sequence_init(struct dataset *ds, const struct dataset_ops *ops,
     return 0;
 }
 
+void sequence_pack(struct dataset *ds)
+{
+    ds->spec.field[SEQUENCE_STARTS] =
+        (struct sample_field)SAMPLE_STARTS_FIELD(sequence_context(ds));
+    ds->spec.n_fields = SEQUENCE_STARTS + 1;
+}
+
 int sequence_samples(int64_t *n_samples, const struct dataset *ds, int64_t n_tokens,
                      const char *what, struct err *err)
 {

@@ -16,7 +16,8 @@
  *
  * Files are mapped.  Each one is a text of its own: no sample reaches from one into the next.
  * Opening checks the numbers at the beginning of each file; all others are checked when they are
- * read, so that opening a large set does not read all of it. */
+ * read, so that opening a large set does not read all of it.  With data.pack it does, to find where
+ * documents end (tokens_packed.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,15 +26,13 @@
 #include "base/alloc.h"
 #include "base/util.h"
 #include "data/foreign.h"
-#include "data/npy_file.h"
-#include "data/sequence.h"
+#include "data/tokens_impl.h"
 
 enum {
     HEADER_WORDS = 256,
     HEADER_BYTES = 4 * HEADER_WORDS,
     GPT2_VOCAB = 50257,        /* where model.vocab does not say */
     CHECKED_TOKENS = 32 << 20, /* of each file, by opening */
-    BLOCK = 1024,              /* tokens that are checked at a time */
     MOST_TOKEN_BYTES = 8,
     MOST_16 = 1 << 16, /* different numbers of 16 bits */
     MAGIC_16 = 20240520,
@@ -49,24 +48,9 @@ static const char *const widths[] = {[UINT16] = "uint16", [UINT32] = "uint32", N
 struct tokens_options {
     const char *path, *train, *validation;
     enum width width;
+    int pack;
+    const char *end; /* data.end_token; NULL: none is said */
 };
-
-struct text {
-    struct npy array; /* [N]; its file may have another header than NumPy's, or none */
-    char *path;
-    int is_bare;   /* 1: data.dtype says the type */
-    int64_t first; /* the data set's number of its first sample */
-};
-
-struct tokens {
-    struct dataset base;
-    struct text *text;
-    int n_texts;
-};
-
-static int64_t tokens_count(const struct text *t) { return t->array.shape.dim[0]; }
-
-static size_t token_bytes(const struct text *t) { return npy_size(t->array.type); }
 
 static uint32_t word_at(const uint8_t *p)
 {
@@ -74,16 +58,15 @@ static uint32_t word_at(const uint8_t *p)
 }
 
 /* The question that stands beside "set model.vocab". */
-static const char *other_doubt(const struct text *t)
+static const char *other_doubt(const struct tokens_text *t)
 {
     if (!t->is_bare)
         return "is the file of another tokenizer?";
     return t->array.type == NPY_U16 ? "is data.dtype uint16 wrong?" : "is data.dtype uint32 wrong?";
 }
 
-/* Check v [n], the tokens from number `first` of the text on. */
-static int check_tokens(const struct tokens *s, const struct text *t, int64_t first, int64_t n,
-                        const int64_t *v, struct err *err)
+int tokens_check(const struct tokens *s, const struct tokens_text *t, int64_t first, int64_t n,
+                 const int64_t *v, struct err *err)
 {
     const uint64_t vocab = (uint64_t)s->base.spec.field[SEQUENCE_TOKENS].n_classes;
     char number[NPY_WHOLE_TEXT];
@@ -107,17 +90,17 @@ static int check_tokens(const struct tokens *s, const struct text *t, int64_t fi
 
 /* ---- files ---- */
 
-static int check_beginning(const struct tokens *s, const struct text *t, struct err *err)
+static int check_beginning(const struct tokens *s, const struct tokens_text *t, struct err *err)
 {
     const int64_t end = min_i64(tokens_count(t), CHECKED_TOKENS);
-    int64_t block[BLOCK];
+    int64_t block[TOKENS_BLOCK];
     int rc = 0;
 
-    for (int64_t i = 0; rc == 0 && i < end; i += BLOCK) {
-        const int64_t n = min_i64(end - i, BLOCK);
+    for (int64_t i = 0; rc == 0 && i < end; i += TOKENS_BLOCK) {
+        const int64_t n = min_i64(end - i, TOKENS_BLOCK);
 
         npy_wholes(&t->array, npy_element(&t->array, i), n, block);
-        rc = check_tokens(s, t, i, n, block, err);
+        rc = tokens_check(s, t, i, n, block, err);
     }
     return rc;
 }
@@ -135,13 +118,13 @@ enum {
     SMALL = 15,
 };
 
-static struct halves count_halves(const struct text *t)
+static struct halves count_halves(const struct tokens_text *t)
 {
     struct halves h = {.n = min_i64(tokens_count(t) / 2, MOST_PAIRS)};
-    int64_t block[BLOCK];
+    int64_t block[TOKENS_BLOCK];
 
-    for (int64_t i = 0; i < 2 * h.n; i += BLOCK) {
-        const int64_t n = min_i64(2 * h.n - i, BLOCK);
+    for (int64_t i = 0; i < 2 * h.n; i += TOKENS_BLOCK) {
+        const int64_t n = min_i64(2 * h.n - i, TOKENS_BLOCK);
 
         npy_wholes(&t->array, npy_element(&t->array, i), n, block);
         for (int64_t k = 0; k < n; k += 2) {
@@ -180,15 +163,15 @@ struct orders {
     int64_t n, as_read, swapped;
 };
 
-static struct orders count_orders(const struct text *t)
+static struct orders count_orders(const struct tokens_text *t)
 {
     const int is_16 = t->array.type == NPY_U16;
     const uint32_t end = is_16 ? (SMALL + 1) << 8 : (SMALL + 1) << 16;
     struct orders o = {.n = min_i64(tokens_count(t), MOST_PAIRS)};
-    int64_t block[BLOCK];
+    int64_t block[TOKENS_BLOCK];
 
-    for (int64_t i = 0; i < o.n; i += BLOCK) {
-        const int64_t n = min_i64(o.n - i, BLOCK);
+    for (int64_t i = 0; i < o.n; i += TOKENS_BLOCK) {
+        const int64_t n = min_i64(o.n - i, TOKENS_BLOCK);
 
         npy_wholes(&t->array, npy_element(&t->array, i), n, block);
         for (int64_t k = 0; k < n; k++) {
@@ -202,7 +185,7 @@ static struct orders count_orders(const struct text *t)
     return o;
 }
 
-static int check_order(const struct text *t, struct err *err)
+static int check_order(const struct tokens_text *t, struct err *err)
 {
     const struct orders o = t->is_bare ? count_orders(t) : (struct orders){0};
     const int bits = 8 * (int)token_bytes(t);
@@ -217,7 +200,7 @@ static int check_order(const struct text *t, struct err *err)
                    (long long)o.swapped, bits / 8);
 }
 
-static int check_width(const struct text *t, struct err *err)
+static int check_width(const struct tokens_text *t, struct err *err)
 {
     const struct halves h = t->is_bare ? count_halves(t) : (struct halves){0};
     const int bits = 8 * (int)token_bytes(t);
@@ -240,7 +223,8 @@ static int check_width(const struct text *t, struct err *err)
 }
 
 /* llm.c's header says how wide the tokens are, and how many follow. */
-static int tokens_read_header(struct text *t, uint32_t version, uint32_t want, struct err *err)
+static int tokens_read_header(struct tokens_text *t, uint32_t version, uint32_t want,
+                              struct err *err)
 {
     const struct mapped *file = &t->array.file;
     const int64_t n = word_at(file->bytes + 8);
@@ -262,7 +246,7 @@ static int tokens_read_header(struct text *t, uint32_t version, uint32_t want, s
 }
 
 /* All of the file is tokens, whose type `says`, such as "data.dtype uint16", gives. */
-static int take_all(struct text *t, const char *says, struct err *err)
+static int take_all(struct tokens_text *t, const char *says, struct err *err)
 {
     const size_t n_bytes = t->array.file.n_bytes;
 
@@ -275,7 +259,7 @@ static int take_all(struct text *t, const char *says, struct err *err)
     return 0;
 }
 
-static int take_array(struct text *t, struct err *err)
+static int take_array(struct tokens_text *t, struct err *err)
 {
     char text[SHAPE_TEXT_LEN];
 
@@ -349,7 +333,7 @@ static int find_index(enum npy_type *type, const char *path, struct err *err)
 
 /* ---- all kinds ---- */
 
-static int take_bare(struct text *t, enum width width, const struct dataset_request *request,
+static int take_bare(struct tokens_text *t, enum width width, const struct dataset_request *request,
                      struct err *err)
 {
     const struct mapped *file = &t->array.file;
@@ -372,7 +356,7 @@ static int take_bare(struct text *t, enum width width, const struct dataset_requ
 }
 
 /* A model with more tokens than the numbers of the file can be is legal, but rarely meant. */
-static void doubt_type(const struct text *t, const struct dataset_request *request)
+static void doubt_type(const struct tokens_text *t, const struct dataset_request *request)
 {
     if (!t->is_bare && token_bytes(t) <= 2 && request->vocab > MOST_16)
         dataset_warn(request,
@@ -382,8 +366,8 @@ static void doubt_type(const struct text *t, const struct dataset_request *reque
 }
 
 /* Find where the tokens of the mapped file are, and of which type. */
-static int find_tokens(struct text *t, enum width width, const struct dataset_request *request,
-                       struct err *err)
+static int find_tokens(struct tokens_text *t, enum width width,
+                       const struct dataset_request *request, struct err *err)
 {
     const struct mapped *file = &t->array.file;
     const int may_have_header = file->n_bytes >= HEADER_BYTES;
@@ -403,18 +387,21 @@ static int find_tokens(struct text *t, enum width width, const struct dataset_re
     return rc < 0 ? rc : take_all(t, "Megatron's index beside it", err);
 }
 
-static int open_text(struct tokens *s, struct text *t, enum width width,
+static int open_text(struct tokens *s, struct tokens_text *t, enum width width,
                      const struct dataset_request *request, struct err *err)
 {
-    int64_t n_samples;
+    int64_t n_samples = 0;
 
     if (mapped_open(&t->array.file, t->path, err) < 0 || find_tokens(t, width, request, err) < 0)
         return err->code;
-    if (sequence_samples(&n_samples, &s->base, tokens_count(t), t->path, err) < 0)
+    if (!s->packs && sequence_samples(&n_samples, &s->base, tokens_count(t), t->path, err) < 0)
         return err->code;
-    t->array.data = t->array.file.bytes + t->array.offset; /* there are bytes: there is a sample */
+    if (t->array.file.bytes)
+        t->array.data = t->array.file.bytes + t->array.offset;
     t->first = s->base.n_samples;
+    t->at = s->n_tokens;
     s->base.n_samples += n_samples;
+    s->n_tokens += tokens_count(t);
     if (check_width(t, err) < 0 || check_order(t, err) < 0 || check_beginning(s, t, err) < 0)
         return err->code;
     doubt_type(t, request);
@@ -429,12 +416,12 @@ static int open_texts(struct tokens *s, const struct tokens_options *o, const ch
     int rc = 0;
 
     while (rc == 0 && (item = strsep(&next, ","))) {
-        struct text *t;
+        struct tokens_text *t;
 
         item += strspn(item, " ");
         s->text = xrealloc(s->text, (size_t)(s->n_texts + 1) * sizeof *s->text);
         t = &s->text[s->n_texts++];
-        *t = (struct text){.path = xasprintf("%s/%s", o->path, item)};
+        *t = (struct tokens_text){.path = xasprintf("%s/%s", o->path, item)};
         rc = open_text(s, t, o->width, request, err);
     }
     free(all);
@@ -444,7 +431,7 @@ static int open_texts(struct tokens *s, const struct tokens_options *o, const ch
 /* ---- the data set ---- */
 
 /* The text that holds sample i. */
-static const struct text *tokens_text_of(const struct tokens *s, int64_t i)
+static const struct tokens_text *tokens_holder_of(const struct tokens *s, int64_t i)
 {
     int low = 0, high = s->n_texts;
 
@@ -459,28 +446,36 @@ static const struct text *tokens_text_of(const struct tokens *s, int64_t i)
     return &s->text[low];
 }
 
-static int tokens_row(const struct dataset *ds, int64_t i, int field, void *room, const void **row,
-                      struct err *err)
+int tokens_read(const struct tokens *s, const struct tokens_text *t, int64_t first, int64_t n,
+                int32_t *to, uint8_t *raw, struct err *err)
 {
-    const struct tokens *s = container_of(ds, struct tokens, base);
-    const struct text *t = tokens_text_of(s, i);
-    const int64_t n = sequence_context(ds);
-    const int64_t first = (i - t->first) * n + (field == SEQUENCE_TARGETS);
-    int32_t *to = room;
-    uint8_t *raw = (uint8_t *)(to + n);
     int rc = npy_read(&t->array, first, n, raw, err);
 
-    *row = room;
-    for (int64_t at = 0; rc == 0 && at < n; at += BLOCK) {
-        const int64_t len = min_i64(n - at, BLOCK);
-        int64_t block[BLOCK];
+    for (int64_t at = 0; rc == 0 && at < n; at += TOKENS_BLOCK) {
+        const int64_t len = min_i64(n - at, TOKENS_BLOCK);
+        int64_t block[TOKENS_BLOCK];
 
         npy_wholes(&t->array, raw + at * (int64_t)token_bytes(t), len, block);
-        rc = check_tokens(s, t, first + at, len, block, err);
+        rc = tokens_check(s, t, first + at, len, block, err);
         for (int64_t k = 0; k < len; k++)
             to[at + k] = (int32_t)block[k];
     }
     return rc;
+}
+
+static int tokens_row(const struct dataset *ds, int64_t i, int field, void *room, const void **row,
+                      struct err *err)
+{
+    const struct tokens *s = container_of(ds, struct tokens, base);
+    const int64_t n = sequence_context(ds);
+    uint8_t *raw = (uint8_t *)room + n * (int64_t)sizeof(int32_t);
+    const struct tokens_text *t;
+
+    *row = room;
+    if (s->packs)
+        return tokens_packed_row(s, i, field, room, raw, err);
+    t = tokens_holder_of(s, i);
+    return tokens_read(s, t, (i - t->first) * n + (field == SEQUENCE_TARGETS), n, room, raw, err);
 }
 
 static void tokens_close(struct dataset *ds)
@@ -491,8 +486,17 @@ static void tokens_close(struct dataset *ds)
         npy_close(&s->text[i].array);
         free(s->text[i].path);
     }
+    packing_fini(&s->packing);
     free(s->text);
     free(s);
+}
+
+/* The number that data.end_token is; -1: it is none. */
+static int64_t tokens_end(const struct tokens_options *o)
+{
+    const size_t n = o->end ? strlen(o->end) : 0;
+
+    return n == 0 || n > 9 || strspn(o->end, "0123456789") != n ? -1 : atoll(o->end);
 }
 
 static const struct dataset_ops tokens_ops = {
@@ -508,9 +512,10 @@ static int tokens_open(struct dataset **out, const void *options,
     if (!items)
         return DATASET_NONE;
     s = xcalloc(1, sizeof *s);
+    s->packs = o->pack;
     if (sequence_init(&s->base, &tokens_ops, request, request->vocab ? request->vocab : GPT2_VOCAB,
                       err) < 0 ||
-        open_texts(s, o, items, request, err) < 0) {
+        open_texts(s, o, items, request, err) < 0 || (o->pack && tokens_pack(s, tokens_end(o), err) < 0)) {
         tokens_close(&s->base);
         return err_wrap(err, "tokens");
     }
@@ -536,13 +541,31 @@ static const struct option rows[] = {
     {"data.dtype", OPT_CHOICE, AT(width), "uint16", .choices = widths,
      .help = "The type in which a bare file, without header or index, stores a token, "
              "little-endian."},
+    SEQUENCE_PACK_ROW(AT(pack)),
+    {"data.end_token", OPT_STRING, AT(end), NULL,
+     .help = "With data.pack: the number of the token that ends each document, such as 50256 of "
+             "GPT-2's tokenizer."},
 };
+
+static int tokens_check_options(const void *options, struct err *err)
+{
+    const struct tokens_options *o = options;
+
+    if (!o->pack || tokens_end(o) >= 0)
+        return 0;
+    return err_set(err, ERR_CONFIG,
+                   "data.pack is true, but data.end_token is %.60s: want the number of the token "
+                   "that ends each document, such as 50256 of GPT-2's tokenizer; or set data.pack "
+                   "false",
+                   o->end ? o->end : "not there");
+}
 
 const struct data_format format_tokens = {
     .group = {.name = "tokens",
               .help = "texts as token numbers: nanoGPT's, llm.c's, NumPy's and Megatron's files",
               .option = rows,
               .n_options = ARRAY_LEN(rows),
-              .size = sizeof(struct tokens_options)},
+              .size = sizeof(struct tokens_options),
+              .check = tokens_check_options},
     .open = tokens_open,
 };

@@ -45,12 +45,28 @@ int sample_target(const struct sample_spec *s)
     int at = -1;
 
     for (int i = 0; i < s->n_fields; i++)
-        if (s->field[i].role != SAMPLE_INPUT) {
+        if (s->field[i].role == SAMPLE_CLASS || s->field[i].role == SAMPLE_REAL) {
             ASSERT(at < 0);
             at = i;
         }
     ASSERT(at >= 0);
     return at;
+}
+
+int sample_starts(const struct sample_spec *s)
+{
+    const int last = s->n_fields - 1;
+
+    return last >= 0 && s->field[last].role == SAMPLE_STARTS ? last : -1;
+}
+
+int sample_n_inputs(const struct sample_spec *s)
+{
+    int n = 0;
+
+    for (int i = 0; i < s->n_fields; i++)
+        n += s->field[i].role == SAMPLE_INPUT;
+    return n;
 }
 
 int64_t sample_n_predictions(const struct sample_spec *s)
@@ -99,6 +115,8 @@ void sample_field_print(const struct sample_field *f, struct buf *out)
         buf_printf(out, " %s", shape_text(&f->shape, text));
     if (f->role == SAMPLE_CLASS)
         buf_printf(out, " of %lld classes", (long long)f->n_classes);
+    else if (f->role == SAMPLE_STARTS)
+        buf_printf(out, " of documents");
     else if (f->dtype == DTYPE_I32 && f->n_classes == 0)
         buf_printf(out, " of whole numbers");
     else if (f->dtype == DTYPE_I32)

@@ -2,10 +2,12 @@
  *
  * A data set states its spec; the loader, the feed, the graph's inputs and the loss follow it.  A
  * field is known by its number, which is also the number of the graph's input.  One field is the
- * target; the model reads all others.
+ * target; the model reads all others.  Packed documents have one field more, which says where the
+ * document of each token begins.
  *
  *     images       x F32 [H,W,C]                labels: a class
  *     tokens       tokens I32 [T]               targets: a class at each of T positions
+ *     documents    tokens I32 [T]               targets, and starts I32 [T]
  *     regression   a F32 [3], b F32 [4] ...     y: real numbers [2]
  *     by name      ids I32 [T], mask I32 [T]    labels: a class
  *
@@ -26,6 +28,9 @@ enum sample_role {
     SAMPLE_INPUT, /* read by the model */
     SAMPLE_CLASS, /* the target: with shape [] one class, else one class at each position */
     SAMPLE_REAL,  /* the target: real numbers */
+    /* Of several documents in one sample: for each token the place in the sample of the first token
+     * of its document.  The last field, if there is one. */
+    SAMPLE_STARTS,
 };
 
 /* The rule by which a stored number becomes the number that programs read. */
@@ -74,6 +79,12 @@ struct sample_spec {
         }                                                                                        \
     }
 
+/* The field of packed documents that stands behind those of SAMPLE_SEQUENCES. */
+#define SAMPLE_STARTS_FIELD(context)                                                   \
+    {                                                                                  \
+        "starts", SAMPLE_STARTS, DTYPE_I32, {1, {context}}, 0, DTYPE_I32, SAMPLE_AS_IS \
+    }
+
 /* Bytes of one sample's field: in the memory of programs, and as the reader stores it. */
 size_t sample_field_bytes(const struct sample_field *f);
 size_t sample_stored_bytes(const struct sample_field *f);
@@ -88,6 +99,11 @@ size_t sample_place(const struct sample_spec *s, int64_t n, void *at, void **fie
 
 /* The number of the target field; asserts that there is exactly one. */
 int sample_target(const struct sample_spec *s);
+
+/* The number of the field SAMPLE_STARTS; -1: samples are not of several documents. */
+int sample_starts(const struct sample_spec *s);
+
+int sample_n_inputs(const struct sample_spec *s); /* fields of SAMPLE_INPUT */
 
 /* The number of targets of one sample if none is ignored: its positions with a class, else 1. */
 int64_t sample_n_predictions(const struct sample_spec *s);

@@ -4,8 +4,9 @@
  *
  * The input begins with a header of four bytes:
  *     0  the kind, two bits (enum kind), and flags: VALIDATES ...; with INDEXED the first INDEX
- * bytes that follow the header, or as many as there are, are the index 1  the context, from 0 2 the
- * vocabulary, 16 bits, little-endian; 0: the data say */
+ *        bytes that follow the header, or as many as there are, are the index
+ *     1  the context, from 0
+ *     2  the vocabulary, 16 bits, little-endian; 0: the data say */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -25,6 +26,7 @@ enum {
     TWICE = 16,     /* tokens: the file is given twice */
     IGNORES = 32,   /* the job ignores token IGNORED as a target */
     INDEXED = 64,   /* tokens: a.bin and a.idx */
+    PACKS = 128,    /* tokens: documents, which the token 2 ends */
     IGNORED = 1,
     HEADER = 4,
     INDEX = 20, /* two bytes more than are read */
@@ -34,18 +36,28 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static int flags;
 
+/* A document begins at this place, or goes on. */
+static int begins(const int32_t *starts, int64_t k)
+{
+    if (!starts)
+        return k == 0;
+    ASSERT(starts[k] == k || (k > 0 && starts[k] == starts[k - 1]));
+    return starts[k] == k;
+}
+
 /* The targets are the tokens, one place further on. */
 static void check_tokens(const struct dataset *ds, void *const *field)
 {
-    const int32_t *x = field[0], *y = field[1];
+    const int32_t *x = field[0], *y = field[1], *starts = ds->spec.n_fields > 2 ? field[2] : NULL;
 
     for (int64_t k = 0; k < ds->spec.field[0].shape.dim[0]; k++) {
-        const int is_ignored = flags & IGNORES && y[k] == SAMPLE_IGNORED;
+        const int is_padding = starts && x[k] == 0 && starts[k] == k;
+        const int is_ignored = (flags & IGNORES || is_padding) && y[k] == SAMPLE_IGNORED;
 
         ASSERT(x[k] >= 0 && x[k] < ds->spec.field[0].n_classes);
         ASSERT(is_ignored || (y[k] >= 0 && y[k] < ds->spec.field[1].n_classes));
         ASSERT(!(flags & IGNORES) || y[k] != IGNORED);
-        if (k > 0)
+        if (!begins(starts, k))
             ASSERT(x[k] == (y[k - 1] == SAMPLE_IGNORED ? IGNORED : y[k - 1]));
     }
 }
@@ -69,6 +81,7 @@ static void check_opened(const struct dataset *ds, const struct dataset_request 
 {
     ASSERT(ds->spec.field[0].shape.dim[0] == request->context);
     ASSERT(!request->vocab || ds->spec.field[0].n_classes == request->vocab);
+    ASSERT((ds->spec.n_fields == 3) == (flags & PACKS && !strcmp(ds->ops->name, "tokens")));
     input_samples(ds, check_tokens);
 }
 
@@ -82,6 +95,8 @@ static void open_indexed(const uint8_t *data, size_t size, const struct dataset_
                                        {"data.train", "a.bin"},
                                        {"data.validation", "a.bin"},
                                        {"data.dtype", flags & UINT32 ? "uint32" : "uint16"},
+                                       {"data.pack", flags & PACKS ? "true" : "false"},
+                                       {"data.end_token", "2"},
                                        {NULL}};
     struct dataset *ds = NULL;
     struct err err = {0};
@@ -109,6 +124,8 @@ static void open_kind(enum kind kind, int fd, const struct dataset_request *requ
                                      {"data.train", names},
                                      {"data.validation", names},
                                      {"data.dtype", kind == UINT32 ? "uint32" : "uint16"},
+                                     {"data.pack", flags & PACKS ? "true" : "false"},
+                                     {"data.end_token", "2"},
                                      {NULL}};
     const struct setting text[] = {
         {"data.path", path},

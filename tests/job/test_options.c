@@ -74,6 +74,8 @@ static const struct row {
     {"data.augment.crop", "4", {"data.format=cifar10", "data.path=/x"}},
     {"data.augment.flip", "true", {"data.format=cifar100", "data.path=/x"}},
     {"data.dtype", "uint32", {"data.format=tokens", "data.path=/x"}},
+    {"data.pack", "true", {"data.format=tokens", "data.path=/x", "data.end_token=7"}},
+    {"data.end_token", "50256", {"data.format=tokens", "data.path=/x"}},
     {"data.tokenizer", "bytes", {"data.format=text", "data.path=/x"}},
     {"data.end_token",
      "</s>",
