@@ -51,17 +51,19 @@ static int first_output(const struct exported *x, struct err *err)
 
 static int export_build(struct exported *x, struct err *err)
 {
-    const struct sample_spec *spec = &x->r->data->spec;
+    struct sample_spec spec = x->r->data->spec;
     int rc = 0;
 
+    if (sample_starts(&spec) >= 0) /* what is served is one document */
+        spec.n_fields--;
     x->n_outputs = x->network ? x->network->n_outputs : 1;
     x->output = xcalloc((size_t)x->n_outputs + 1, sizeof *x->output);
     for (int i = 0; i < 2 && rc == 0; i++) {
         if (x->network)
-            rc =
-                import_build_outputs(x->r->model, spec, EXPORT_BATCH + i, x->output, &x->g[i], err);
+            rc = import_build_outputs(x->r->model, &spec, EXPORT_BATCH + i, x->output, &x->g[i],
+                                      err);
         else
-            rc = model_build(x->r->model, spec, EXPORT_BATCH + i, 0, 0, &x->g[i], err);
+            rc = model_build(x->r->model, &spec, EXPORT_BATCH + i, 0, 0, &x->g[i], err);
     }
     if (rc == 0 && x->network)
         rc = import_same_but_batch(x->g[0], x->g[1], err);

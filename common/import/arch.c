@@ -136,6 +136,17 @@ static int arch_check_output(struct net *m, const struct import_network *n)
                    n->path, shape_text(s, text));
 }
 
+/* Nothing tells of a file's graph what joins the places of a sample. */
+static int arch_check_packed(const struct net *m, const struct import_network *n)
+{
+    if (n->packs || sample_starts(m->spec) < 0)
+        return 0;
+    return err_set(m->err, ERR_CONFIG,
+                   "%s (model.import): packed documents can be kept apart in a folder's language "
+                   "models with rotary positions alone, such as llama's; set data.pack false",
+                   n->path);
+}
+
 static void arch_build(struct net *m, const void *options)
 {
     const struct import_options *o = options;
@@ -152,7 +163,9 @@ static void arch_build(struct net *m, const void *options)
     }
     input = arena_alloc(&m->g->arena, ((size_t)n->n_inputs + 1) * sizeof *input);
     output = arena_alloc(&m->g->arena, (size_t)n->n_outputs * sizeof *output);
-    m->rc = arch_find_inputs(m, o, input);
+    m->rc = arch_check_packed(m, n);
+    if (m->rc == 0)
+        m->rc = arch_find_inputs(m, o, input);
     if (m->rc == 0)
         m->rc = import_lower(m, n, &(struct import_choices){.input = input, .dropout = -1}, output);
     if (m->rc == 0)
@@ -168,6 +181,7 @@ const struct model_arch arch_import = {
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct import_options)},
     .build = arch_build,
+    .packs = 1,
 };
 
 const struct import_options *import_options_of(const struct model_options *o)

@@ -16,27 +16,56 @@ static struct lowered attention_operand(struct lower *l, const char *name, int p
     return lower_plain(l, x);
 }
 
-/* 1: a constant mask of T x S lets every key be read, or those that causal attention reads: no
- * matrix is needed. */
-static int attention_is_plain(const struct lower *l, const struct lowered *mask, int64_t T,
-                              int64_t S, int *causal)
+/* The form of a mask of T x S, which is told once for all layers that read it; MASK_OTHER: it is no
+ * constant, or of another size. */
+static struct mask_form attention_form(const struct lower *l, const struct lowered *mask, int64_t T,
+                                       int64_t S)
 {
-    const struct host_tensor *t = lower_host(mask);
+    const struct host_tensor *t = mask->kind == LOWERED_NONE ? NULL : lower_host(mask);
     struct lower_constant *c = mask->constant;
 
     if (!t || t->n_dims < 2 || t->dim[t->n_dims - 1] != S || t->dim[t->n_dims - 2] != T)
-        return 0;
+        return (struct mask_form){.kind = MASK_OTHER};
     if (!c->has_form || c->form_age != l->age)
         c->form = mask_form_of(t);
     c->has_form = 1;
     c->form_age = l->age;
-    if (c->form.kind == MASK_ALL)
+    return c->form;
+}
+
+/* 1: the mask lets every key be read, or those that causal attention reads: no matrix is needed. */
+static int attention_is_plain(const struct lower *l, const struct lowered *mask, int64_t T,
+                              int64_t S, int *causal)
+{
+    const struct mask_form form = attention_form(l, mask, T, S);
+
+    if (form.kind == MASK_ALL)
         return 1;
-    if (c->form.kind == MASK_OTHER || c->form.offset != 0 || T != S ||
-        (c->form.kind == MASK_SLIDING && c->form.width < S))
+    if (form.kind == MASK_OTHER || form.offset != 0 || T != S ||
+        (form.kind == MASK_SLIDING && form.width < S))
         return 0;
     *causal = 1;
     return 1;
+}
+
+/* Packed documents: rows see no column before their document.  A mask is causal, or the window of a
+ * layer that slides. */
+static void attention_packed(struct lower *l, const struct lowered *mask, const struct lowered *q,
+                             const struct lowered *k, struct compose_attention *a)
+{
+    const int64_t T = extent_exported(l, q->dim[2]), S = extent_exported(l, k->dim[2]);
+    const struct mask_form form = attention_form(l, mask, T, S);
+    const int slides = form.kind == MASK_SLIDING && form.offset == 0;
+
+    a->starts = net_starts(l->m);
+    if (mask->kind != LOWERED_NONE)
+        a->causal = slides || (form.kind == MASK_CAUSAL && form.offset == 0);
+    a->window = slides && form.width < S ? form.width : 0;
+    if (!a->causal || T != S || T != l->m->g->value[a->starts].shape.dim[1] ||
+        !q->dim[0].is_batch || q->dim[0].outer != 1 || q->dim[0].inner != 1)
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "it cannot keep packed documents apart, as it is not causal, or not of whole "
+                   "samples; set data.pack false");
 }
 
 /* The mask as compose_attention takes it: extents of 1 where it repeats. */
@@ -69,6 +98,7 @@ static void builders_attention(struct lower *l, int kind)
     const struct lowered mask = lower_in(l, "attn_mask", 3);
     const double p = lower_drop_rate(l, lower_real(l, "dropout_p", 4, 0));
     struct compose_attention a = {.mask = NO_VALUE,
+                                  .starts = NO_VALUE,
                                   .causal = (int)lower_int(l, "is_causal", 5, 0),
                                   .scale = lower_real(l, "scale", 6, 0)};
     struct extent dim[4];
@@ -81,7 +111,9 @@ static void builders_attention(struct lower *l, int kind)
     lower_refuse_batch(l, &v, 0xe, "combines");
     if (lower_failed(l))
         return;
-    if (mask.kind != LOWERED_NONE)
+    if (net_starts(l->m) != NO_VALUE)
+        attention_packed(l, &mask, &q, &k, &a);
+    else if (mask.kind != LOWERED_NONE)
         attention_mask(l, mask, &q, &k, first.n, &a);
     a.q = q.value;
     a.k = k.value;

@@ -22,15 +22,22 @@ enum {
 };
 
 static const struct folder_family folder_families[] = {
-    {.type = "llama", .bias = BIAS_KEY, .has_mlp_bias = 1, .theta = 1e4, .padding = -1},
-    {.type = "mistral", .window = WINDOW_ALL, .span = 4096, .theta = 1e4, .padding = -1},
+    {.type = "llama", .packs = 1, .bias = BIAS_KEY, .has_mlp_bias = 1, .theta = 1e4, .padding = -1},
+    {.type = "mistral",
+     .packs = 1,
+     .window = WINDOW_ALL,
+     .span = 4096,
+     .theta = 1e4,
+     .padding = -1},
     {.type = "qwen2",
+     .packs = 1,
      .bias = BIAS_QKV,
      .window = WINDOW_TYPES,
      .span = 4096,
      .theta = 1e4,
      .padding = -1},
     {.type = "qwen3",
+     .packs = 1,
      .bias = BIAS_KEY,
      .qk_norm = QK_NORM_HEAD,
      .window = WINDOW_TYPES,
@@ -39,6 +46,7 @@ static const struct folder_family folder_families[] = {
      .theta = 1e4,
      .padding = -1},
     {.type = "smollm3",
+     .packs = 1,
      .bias = BIAS_KEY,
      .has_mlp_bias = 1,
      .skips_rope = 1,
@@ -46,12 +54,18 @@ static const struct folder_family folder_families[] = {
      .theta = 2e6,
      .padding = 128004},
     {.type = "olmo2",
+     .packs = 1,
      .bias = BIAS_KEY,
      .qk_norm = QK_NORM_ALL,
      .norms_results = 1,
      .theta = 1e4,
      .padding = 1},
-    {.type = "phi3", .window = WINDOW_ALL, .is_joined = 1, .theta = 1e4, .padding = 32000},
+    {.type = "phi3",
+     .packs = 1,
+     .window = WINDOW_ALL,
+     .is_joined = 1,
+     .theta = 1e4,
+     .padding = 32000},
 };
 
 const struct folder_family *folder_family_of(const char *type)
@@ -303,6 +317,7 @@ int folder_parse(const char *text, size_t len, const char *path, int64_t context
         n->writer = arena_printf(&n->arena, "transformers' %s", c->family->type);
         n->config = arena_strdup(&n->arena, written);
         n->init_std = c->std;
+        n->packs = c->family->packs;
         net_make(n, c);
         rc = import_network_check(n, err);
     }

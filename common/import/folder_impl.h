@@ -24,6 +24,7 @@ enum folder_window {
 /* A family is the difference from Llama. */
 struct folder_family {
     const char *type; /* model_type */
+    int packs;        /* as import_network.packs: its positions are rotary (folder_rope.c) */
     enum folder_bias bias;
     enum folder_qk_norm qk_norm;
     enum folder_window window;

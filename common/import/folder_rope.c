@@ -2,7 +2,12 @@
  *
  * Column i of the first half of a head turns by position * theta^(-2i / head_dim); the second half
  * has the same angles.  transformers computes in float32, and so does this: the angle of a late
- * position loses bits, which the weights were trained with. */
+ * position loses bits, which the weights were trained with.
+ *
+ * A score of row i and row j depends on i - j alone, however the frequencies were scaled: what
+ * turns by i and by j together turns by the difference, and yarn's factor of cos and sin is the
+ * same at all places.  So packed documents, whose positions begin anew, have the scores that they
+ * have alone, but for the rounding of angles. */
 #include <math.h>
 
 #include "import/folder_impl.h"

@@ -319,7 +319,10 @@ void import_inputs_print(const struct import_options *o, const struct sample_spe
     for (int f = 0; rc == 0 && f < s->n_fields; f++) {
         const char *between = " feeds ";
 
-        buf_printf(out, "%-18s ", s->field[f].role == SAMPLE_INPUT ? "field" : "target");
+        buf_printf(out, "%-18s ",
+                   s->field[f].role == SAMPLE_INPUT    ? "field"
+                   : s->field[f].role == SAMPLE_STARTS ? "documents"
+                                                       : "target");
         sample_field_print(&s->field[f], out);
         buf_printf(out, ", %s", dtype_name(s->field[f].dtype));
         for (int i = 0; i < n->n_inputs; i++)

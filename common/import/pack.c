@@ -147,6 +147,7 @@ static void pack_network(struct arena *a, const struct import_network *n, Import
     to->is_eval = n->is_eval;
     to->config = PACK_STRING(n->config ? n->config : "");
     to->init_std = n->init_std;
+    to->packs = n->packs;
     to->value = pack_list(a, (size_t)n->n_values, sizeof **to->value, &to->n_value);
     for (int i = 0; i < n->n_values; i++)
         import_pack_value(&n->value[i], to->value[i]);
@@ -374,6 +375,7 @@ static int unpack_network(const ImportPb__Network *m, struct import_network *n)
     n->is_eval = m->is_eval != 0;
     n->config = *m->config ? arena_strdup(a, m->config) : NULL;
     n->init_std = m->init_std >= 0 && m->init_std <= 1 ? m->init_std : 0;
+    n->packs = m->packs != 0;
     n->n_values = (int)m->n_value;
     n->n_nodes = (int)m->n_node;
     n->n_tensors = (int)m->n_tensor;

@@ -139,6 +139,7 @@ static const struct model_file file = {"transformer.", masks, "lm_head.weight",
         .build = gpt_build,                                         \
         .file = &file,                                              \
         .takes_config = any,                                        \
+        .packs = 1,                                                 \
     };
 
 GPT(gpt, 1, "GPT-2's network in any size; by default a small one", "4", "4", "128", "64", "0", "0")

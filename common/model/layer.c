@@ -100,15 +100,22 @@ void layer_end_block(struct net *m)
         m->g->block = 0;
 }
 
+int net_starts(const struct net *m)
+{
+    const int at = sample_starts(m->spec);
+
+    return at < 0 ? NO_VALUE : m->g->input[at];
+}
+
 void layer_input(struct net *m)
 {
     const int target = sample_target(m->spec), at = target == 0;
 
     if (m->rc < 0)
         return;
-    if (m->spec->n_fields != 2)
-        m->rc =
-            err_set(m->err, ERR_CONFIG, "samples have %d inputs, want one", m->spec->n_fields - 1);
+    if (sample_n_inputs(m->spec) != 1)
+        m->rc = err_set(m->err, ERR_CONFIG, "samples have %d inputs, want one",
+                        sample_n_inputs(m->spec));
     else if (m->spec->field[at].dtype != DTYPE_F32)
         m->rc = err_set(m->err, ERR_CONFIG, "input \"%s\" is %s, want real numbers",
                         m->spec->field[at].name,

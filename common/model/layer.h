@@ -38,6 +38,9 @@ struct net {
 
 void net_add_inputs(struct net *m); /* of the graph, for all fields of the samples */
 
+/* The input that says where the document of each token begins; NO_VALUE: samples are not packed. */
+int net_starts(const struct net *m);
+
 /* The layers between these two calls are a block: with train.recompute their activations are
  * dropped and computed again in the backward pass, from the block's input.  A block inside another
  * is a part of that one. */
@@ -115,9 +118,9 @@ void layer_recurrent(struct net *m, const char *name, enum recurrent kind,
 /* ---- layers of transformers: h is [N*T,C], the T tokens of each sample one after another ---- */
 
 /* h becomes the embeddings [N*T,width] of the samples' one input, which must be T tokens, each plus
- * its position's: parameters `table`.weight [vocab,width], `position`.weight [positions,width],
- * both from N(0, std^2).  vocab 0: as many as the data have.  Returns the table's value, NO_VALUE
- * after a failure. */
+ * that of its position, in its document if they are packed: parameters `table`.weight
+ * [vocab,width], `position`.weight [positions,width], both from N(0, std^2).  vocab 0: as many as
+ * the data have.  Returns the table's value, NO_VALUE after a failure. */
 struct layer_embedding {
     const char *table, *position;
     int64_t vocab, positions, width;
@@ -159,7 +162,8 @@ void layer_dense(struct net *m, const char *name, const struct layer_dense *d);
  * NO_VALUE the layer has its own, from N(0, std^2). */
 void layer_head(struct net *m, const char *name, int weight, int64_t features, float std);
 
-/* Self-attention of h, [N*T,3*C] with q, k and v, to [N*T,C].  dropout: of the weights. */
+/* Self-attention of h, [N*T,3*C] with q, k and v, to [N*T,C].  dropout: of the weights.  If it is
+ * causal, no token of packed documents sees another document. */
 void layer_attention(struct net *m, const char *name, int64_t heads, int causal, float dropout);
 
 /* Self-attention with its projections, as torch.nn.MultiheadAttention(batch_first=True): h is rows

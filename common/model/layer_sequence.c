@@ -130,8 +130,12 @@ static void attention_compose(struct net *m, const char *name, const struct laye
 {
     struct compose c = {.g = m->g, .name = name, .err = m->err};
     const int64_t H = a->heads, G = a->kv_heads, rows = m->rc < 0 ? 0 : net_shape(m)->dim[0];
-    struct compose_attention all = {
-        .mask = NO_VALUE, .causal = a->causal, .p = a->dropout, .tag = m->n_dropouts, .rows = 1};
+    struct compose_attention all = {.mask = NO_VALUE,
+                                    .starts = NO_VALUE,
+                                    .causal = a->causal,
+                                    .p = a->dropout,
+                                    .tag = m->n_dropouts,
+                                    .rows = 1};
     int x;
 
     if (m->rc < 0)

@@ -18,11 +18,11 @@ int layer_embedding(struct net *m, const char *name, const struct layer_embeddin
     const struct sample_field *tokens = &m->spec->field[at];
     const struct param_info info = {PARAM_NORMAL, e->std, PARAM_EMBEDDING, 0};
     const int64_t vocab = e->vocab ? e->vocab : tokens->n_classes;
-    int in[3], out[NODE_MAX_OUT] = {NODE_NEW_OUT};
+    int in[4], out[NODE_MAX_OUT] = {NODE_NEW_OUT};
 
     if (m->rc < 0)
         return NO_VALUE;
-    if (m->spec->n_fields != 2 || tokens->dtype != DTYPE_I32 || tokens->n_classes == 0 ||
+    if (sample_n_inputs(m->spec) != 1 || tokens->dtype != DTYPE_I32 || tokens->n_classes == 0 ||
         tokens->shape.n != 1)
         m->rc = err_set(m->err, ERR_CONFIG,
                         "its input is tokens, which these data have not; want data.format tokens "
@@ -41,7 +41,8 @@ int layer_embedding(struct net *m, const char *name, const struct layer_embeddin
     in[EMBEDDING_TOKENS] = m->g->input[at];
     in[EMBEDDING_POSITION] =
         net_param(m, e->position, "weight", SHAPE(e->positions, e->width), info);
-    net_append(m, OP_embedding, NULL, in, 3, out, name);
+    in[EMBEDDING_STARTS] = net_starts(m);
+    net_append(m, OP_embedding, NULL, in, 4, out, name);
     return in[EMBEDDING_TABLE];
 }
 
@@ -136,8 +137,11 @@ void layer_attention(struct net *m, const char *name, int64_t heads, int causal,
     int out[NODE_MAX_OUT] = {NODE_NEW_OUT, m->g->training ? NODE_NEW_OUT : NODE_NO_OUT};
 
     m->n_dropouts += p > 0;
-    net_append(m, OP_attention, &attr, (const int[]){m->h, p > 0 ? m->g->scalars : NO_VALUE}, 2,
-               out, name);
+    net_append(m, OP_attention, &attr,
+               (const int[]){[ATTENTION_QKV] = m->h,
+                             [ATTENTION_SCALARS] = p > 0 ? m->g->scalars : NO_VALUE,
+                             [ATTENTION_STARTS] = causal ? net_starts(m) : NO_VALUE},
+               3, out, name);
 }
 
 /* A sample's rows as an image of one row: a pool of single pixels takes the first and no other. */

@@ -33,6 +33,17 @@ static int model_fail(const char *arch, const struct sample_spec *spec, struct e
     return err->code;
 }
 
+/* Other networks would let the tokens of one document see another one. */
+static int model_check_packed(const struct model_arch *kind, const struct sample_spec *spec,
+                              struct err *err)
+{
+    if (kind->packs || sample_starts(spec) < 0)
+        return 0;
+    return err_set(err, ERR_CONFIG,
+                   "it cannot keep packed documents apart; set data.pack false, or take model.arch "
+                   "gpt or gpt2, or a folder of transformers' (model.import)");
+}
+
 int model_build(const struct model_options *o, const struct sample_spec *spec, int64_t batch,
                 int training, int sync, struct graph **out, struct err *err)
 {
@@ -49,6 +60,8 @@ int model_build(const struct model_options *o, const struct sample_spec *spec, i
     ASSERT(batch >= 0);
     net_add_inputs(&m);
     m.rc = losses_of(o, &g->arena, &losses, err);
+    if (m.rc == 0)
+        m.rc = model_check_packed(o->kind, spec, err);
     if (m.rc == 0)
         o->kind->build(&m, o->options);
     layer_loss(&m, "loss", o);

@@ -61,6 +61,8 @@ struct model_arch {
     void (*build)(struct net *m, const void *options); /* from samples to logits */
     const struct model_file *file;                     /* NULL: there is no difference */
     int takes_config; /* 1: config.json says which of its keys a job leaves out */
+    int packs; /* 1: it reads packed documents (data.pack): causal attention keeps them apart,
+                * and positions begin anew; `build` may refuse them all the same */
 };
 
 #define X(name) extern const struct model_arch arch_##name;

@@ -95,16 +95,20 @@ int compose_restore(struct compose *c, int x, const struct shape *before, unsign
  * [N,H,T,E].  H is a multiple of G: head h of q reads head h / (H / G) of k and v.  A row that sees
  * nothing is 0, as PyTorch has it.  Where there is no mask, and the heads have the lengths that
  * OP_attention wants, the result is one such node, of which no T x S matrix is kept.  q, k and v
- * that are parts of one matrix are then read where they lie. */
+ * that are parts of one matrix are then read where they lie.  Packed documents and windows need
+ * such a node. */
 struct compose_attention {
     int q, k, v;
-    int mask;     /* broadcast to [N,H,T,S]; NO_VALUE: none */
-    int is_bool;  /* 1: the mask is 0 where a row must not look; 0: it is added to the scores */
-    int causal;   /* 1: row i sees the columns 0 .. i */
-    double scale; /* of q k^T; 0: 1 / sqrt(D) */
-    double p;     /* of dropout; the graph's evaluation has none */
-    int64_t tag;  /* of dropout, as in op/dropout.c */
-    int64_t rows; /* of dimension 0 that one sample has, for dropout; 0 means 1 */
+    int mask;       /* broadcast to [N,H,T,S]; NO_VALUE: none */
+    int is_bool;    /* 1: the mask is 0 where a row must not look; 0: it is added to the scores */
+    int causal;     /* 1: row i sees the columns 0 .. i */
+    int starts;     /* I32 [N,T]: row i sees no column before starts[i]; NO_VALUE: it does.  Causal,
+                     * without a mask */
+    int64_t window; /* row i sees the columns from i - window + 1 on; 0: all.  Likewise */
+    double scale;   /* of q k^T; 0: 1 / sqrt(D) */
+    double p;       /* of dropout; the graph's evaluation has none */
+    int64_t tag;    /* of dropout, as in op/dropout.c */
+    int64_t rows;   /* of dimension 0 that one sample has, for dropout; 0 means 1 */
 };
 int compose_attention(struct compose *c, const struct compose_attention *a);
 

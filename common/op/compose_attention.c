@@ -133,11 +133,14 @@ static int attend_whole(struct compose *c, const struct compose_attention *a, do
     const union node_attr attr = {.attention = {.length = s.dim[2],
                                                 .heads = s.dim[1],
                                                 .causal = a->causal,
+                                                .window = a->window,
                                                 .p = (float)p,
                                                 .tag = a->tag}};
     const double stretch = fabs(scale / usual - 1) < 1e-6 ? 1 : scale / usual;
-    const int in[] = {attend_packed(c, a, stretch), p > 0 ? c->g->scalars : NO_VALUE};
-    int y = compose_append(c, OP_attention, &attr, in, 2);
+    const int in[] = {[ATTENTION_QKV] = attend_packed(c, a, stretch),
+                      [ATTENTION_SCALARS] = p > 0 ? c->g->scalars : NO_VALUE,
+                      [ATTENTION_STARTS] = a->starts};
+    int y = compose_append(c, OP_attention, &attr, in, 3);
 
     y = compose_reshape(c, y, SHAPE(s.dim[0], s.dim[2], s.dim[1], s.dim[3]));
     return compose_transpose(c, y, 1, 2);
@@ -224,5 +227,13 @@ int compose_attention(struct compose *c, const struct compose_attention *a)
     if (a->mask == NO_VALUE && p < 1 && (p == 0 || a->rows <= 1) && k->dim[2] == q->dim[2] &&
         v->dim[3] == q->dim[3])
         return attend_whole(c, a, scale, p);
+    if (a->starts != NO_VALUE || a->window > 0) {
+        c->rc = err_set(c->err, ERR_UNSUPPORTED,
+                        "%s (attention): it cannot keep packed documents apart: it has a mask, or "
+                        "q %s, k %s and v %s of different lengths or widths",
+                        c->name, shape_text(q, text[0]), shape_text(k, text[1]),
+                        shape_text(v, text[2]));
+        return NO_VALUE;
+    }
     return attend_parts(c, a, scale, p);
 }

@@ -19,6 +19,8 @@ faster than the first one.
   trace      report.trace of all steps but the first; LeNet has batches of 8
   lora       all parameters beside adapters of rank 8, for a GPT of 6 x 384
   base       the same for a GPT of 12 x 768 that begins with a file, and with model.base
+  pack       blocks of tokens beside data.pack, for a GPT of 6 x 384 with a context of 512 on the
+             paragraphs of tinyshakespeare, by bytes
   old        this build beside --old, another one; without --old these cases are left out
 
 The mlp has three hidden layers of 1024, so 2.9 million parameters; lenet and gpt are those of
@@ -26,6 +28,7 @@ strategies.py.  --check trains little, and only asks whether all figures are the
 the data in $DPTRAIN_DATA are missing.
 """
 import argparse
+import array
 import contextlib
 import json
 import os
@@ -59,6 +62,12 @@ MODELS["gpt of 768"] = {**MODELS["gpt"], "model.layers": 12, "model.heads": 12,
 BASE = {"all parameters": {}, "model.lora": {"model.lora.rank": 8},
         **{f"model.base: {form}": {"model.lora.rank": 8, "model.base": form}
            for form in ("bfloat16", "int8")}}
+MODELS["gpt of documents"] = {**MODELS["gpt of 384"], "model.context": 512, "model.vocab": 256,
+                              "data.format": "tokens", "data.train": "documents.bin",
+                              "train.global_batch": 4}
+for key in ("data.path", "data.tokenizer"):
+    del MODELS["gpt of documents"][key]
+PACK = {"blocks of tokens": {}, "data.pack": {"data.pack": "true", "data.end_token": 0}}
 OLD = {"old": {}, "new": {}}
 # case: model, ranks, variants, steps, whether the last rank is slowed
 CASES = {
@@ -75,6 +84,7 @@ CASES = {
     "trace, gpt": ("gpt", 2, TRACE, 300, False),
     "lora, gpt": ("gpt of 384", 1, LORA, 60, False),
     "base, gpt": ("gpt of 768", 1, BASE, 6, False),
+    "pack, gpt": ("gpt of documents", 1, PACK, 30, False),
     "old, lenet": ("lenet", 1, OLD, 470, False),
     "old, lenet, 2 ranks": ("lenet", 2, OLD, 705, False),
     "old, gpt": ("gpt", 1, OLD, 200, False),
@@ -125,12 +135,23 @@ def write_weights(build, job, folder):
     return os.path.join(run_dir, "checkpoints", "latest", "model.safetensors")
 
 
+def write_documents(folder):
+    """Paragraphs of the text as 16-bit numbers, each with 0 at its end; returns the job's keys"""
+    with open(MODELS["gpt"]["data.path"], "rb") as file:
+        text = file.read().replace(b"\n\n", b"\0")
+    with open(f"{folder}/documents.bin", "wb") as file:
+        file.write(array.array("H", list(text)).tobytes())
+    return {"data.path": folder}
+
+
 def run(build, case, settings, steps):
     """The figures of one run."""
     model, ranks, _, _, is_slowed = CASES[case]
     with tempfile.TemporaryDirectory() as folder:
         job = {**MODELS[model], **settings, "train.epochs": 1000, "train.max_steps": steps,
                "train.validate_every": 0, "checkpoint.every_epochs": 0}
+        if "data.path" not in job:
+            job |= write_documents(folder)
         before = bench.cpu_of_children()
         driver = subprocess.Popen(
             [bench.driver_of(build), "--nranks", str(ranks), "--local", "--threads", "1", "--port",

@@ -115,6 +115,7 @@ static void test_config(void **state)
     assert_int_equal(import_unpack(packed.data, packed.len, &same, &err), 0);
     assert_string_equal(same->config, n->config);
     assert_true(same->init_std == 0.05);
+    assert_true(n->packs && same->packs);
     buf_fini(&packed);
     import_network_free(n);
     import_network_free(same);

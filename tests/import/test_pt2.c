@@ -108,6 +108,7 @@ static void test_pack(void **state)
     assert_int_equal(import_pack(n, &once, &err), 0);
     assert_int_equal(import_unpack(once.data, once.len, &again, &err), 0);
     check_sample(again);
+    assert_false(again->packs); /* nothing tells what joins the places of a sample */
     assert_int_equal(import_pack(again, &twice, &err), 0);
     assert_int_equal(once.len, twice.len);
     assert_memory_equal(once.data, twice.data, once.len);

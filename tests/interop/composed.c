@@ -33,11 +33,12 @@ static void composed_must(int rc)
 
 typedef int function(struct compose *c, const int *x);
 
-#define ATTEND(name, ...)                                                                  \
-    static int make_##name(struct compose *c, const int *x)                                \
-    {                                                                                      \
-        return compose_attention(                                                          \
-            c, &(struct compose_attention){.q = x[0], .k = x[1], .v = x[2], __VA_ARGS__}); \
+#define ATTEND(name, ...)                                                              \
+    static int make_##name(struct compose *c, const int *x)                            \
+    {                                                                                  \
+        return compose_attention(                                                      \
+            c, &(struct compose_attention){                                            \
+                   .q = x[0], .k = x[1], .v = x[2], .starts = NO_VALUE, __VA_ARGS__}); \
     }
 #define WINDOW(name, f, ...)                                      \
     static int make_##name(struct compose *c, const int *x)       \

@@ -7,6 +7,7 @@
 #include "base/buf.h"
 #include "base/util.h"
 #include "count.h"
+#include "model/gpt.h"
 #include "model/layers.h"
 #include "model/mlp.h"
 #include "op/op.h"
@@ -441,6 +442,47 @@ static void listed_layers_that_do_not_fit(void **state)
     }
 }
 
+/* Of packed documents a GPT reads where each begins, in each attention and for its positions; other
+ * networks, and one without causal attention, would mix documents. */
+static void packed_documents(void **state)
+{
+    static const struct gpt_options small = {.layers = 2, .heads = 1, .width = 8, .context = 6};
+    static const struct layers_options list = {"[embedding: {width: 8}, linear: {units: 9}]"};
+    struct sample_spec packed = SAMPLE_SEQUENCES(6, 9), plain = packed;
+    struct model_options o = {.kind = &arch_gpt, .options = &small};
+    struct graph *g;
+    struct err err;
+
+    (void)state;
+    packed.field[packed.n_fields++] = (struct sample_field)SAMPLE_STARTS_FIELD(6);
+    for (int is_packed = 0; is_packed < 2; is_packed++) {
+        int n = 0;
+
+        assert_int_equal(model_build(&o, is_packed ? &packed : &plain, 4, 1, 0, &g, &err), 0);
+        for (int k = 0; k < g->n_nodes; k++) {
+            const struct node *at = &g->node[k];
+
+            if (at->op == OP_attention || at->op == OP_embedding) {
+                assert_int_equal(
+                    at->in[at->op == OP_attention ? ATTENTION_STARTS : EMBEDDING_STARTS],
+                    is_packed ? g->input[2] : NO_VALUE);
+                n++;
+            }
+        }
+        assert_int_equal(n, 3);
+        graph_free(g);
+    }
+    o = (struct model_options){.kind = &arch_layers, .options = &list};
+    assert_int_equal(model_build(&o, &plain, 4, 1, 0, &g, &err), 0);
+    graph_free(g);
+    assert_int_equal(model_build(&o, &packed, 4, 1, 0, &g, &err), ERR_CONFIG);
+    assert_string_equal(err.msg,
+                        "model layers for samples of tokens [6] of 9 tokens, targets [6] of 9 "
+                        "classes, starts [6] of documents: it cannot keep packed documents apart; "
+                        "set data.pack false, or take model.arch gpt or gpt2, or a folder of "
+                        "transformers' (model.import)");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -455,6 +497,7 @@ int main(void)
         cmocka_unit_test(class_weights),
         cmocka_unit_test(samples_that_do_not_fit),
         cmocka_unit_test(samples_of_other_kinds),
+        cmocka_unit_test(packed_documents),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -291,6 +291,7 @@ static void attend_new(struct attend *t)
                                       .k = head_part(&t->c, t->x, 1),
                                       .v = head_part(&t->c, t->x, 2),
                                       .mask = NO_VALUE,
+                                      .starts = NO_VALUE,
                                       .p = 0.4,
                                       .tag = 3};
 }
