@@ -515,7 +515,8 @@ static int tokens_open(struct dataset **out, const void *options,
     s->packs = o->pack;
     if (sequence_init(&s->base, &tokens_ops, request, request->vocab ? request->vocab : GPT2_VOCAB,
                       err) < 0 ||
-        open_texts(s, o, items, request, err) < 0 || (o->pack && tokens_pack(s, tokens_end(o), err) < 0)) {
+        open_texts(s, o, items, request, err) < 0 ||
+        (o->pack && tokens_pack(s, tokens_end(o), err) < 0)) {
         tokens_close(&s->base);
         return err_wrap(err, "tokens");
     }

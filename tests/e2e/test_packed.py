@@ -128,8 +128,8 @@ class Packed(dp.Case):
         self.refused({"model.arch": "layers", "model.layers": layers, "model.context": CONTEXT},
                      self.packed(), "model layers", "cannot keep packed documents apart",
                      "set data.pack false")
-        self.refused({"model.arch": "gpt"}, {**self.packed(), "data.end_token": -1},
-                     "data.pack is true, but data.end_token is -1")
+        self.refused({"model.arch": "gpt"}, {**self.packed(), "data.end_token": "</s>"},
+                     "data.pack is true, but data.end_token is </s>: want the number")
         self.refused({"model.arch": "gpt"}, {**self.packed(), "data.end_token": 60000},
                      "is 60000, which ends a document")
 
