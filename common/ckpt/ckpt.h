@@ -55,6 +55,7 @@ struct ckpt_state {
     int64_t n_updates;                /* steps that the optimizer made; skipped ones do not count */
     int n_ranks;         /* when it was written; a run may go on with any other number */
     struct hash128 data; /* fingerprint of the data; 0 if the version that wrote it kept none */
+    struct hash128 base; /* of the packed base that model.base keeps out of the files; 0: none */
     /* The step, from 1, with whose weights the mean of train.average has begun; 0: not begun. */
     int64_t average_first;
     /* The size on which train.bucket_bytes: auto has decided; 0: nothing was decided yet. */

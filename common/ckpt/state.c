@@ -88,6 +88,8 @@ static char *state_text(const struct ckpt_content *c, const struct hash128 *of_f
     json_object_set_new(root, "ranks", json_integer(s->n_ranks));
     json_object_set_new(root, "bucket_bytes", json_integer(s->bucket_bytes));
     json_object_set_new(root, "data", hash_json(s->data));
+    if (!hash_equal(s->base, (struct hash128){0}))
+        json_object_set_new(root, "base", hash_json(s->base));
     json_object_set_new(root, "best", best_json(c));
     if (c->class_names)
         json_object_set_new(root, "class_names", json_loads(c->class_names, 0, NULL));
@@ -186,14 +188,16 @@ static int state_read_numbers(json_t *root, const char *path, struct ckpt_state 
     return 0;
 }
 
-/* Version 0.1.0 wrote no fingerprint of the data. */
-static int read_data(json_t *root, const char *path, struct ckpt_state *s, struct err *err)
+/* A hash that may be missing: version 0.1.0 wrote no fingerprint of the data, and few runs have a
+ * base. */
+static int state_read_hash(json_t *root, const char *path, const char *key, struct hash128 *out,
+                           struct err *err)
 {
-    const char *text = json_string_value(json_object_get(root, "data"));
+    const char *text = json_string_value(json_object_get(root, key));
 
-    s->data = (struct hash128){0};
-    if (text && hash_from_text(text, &s->data, err) < 0)
-        return err_wrap(err, "%s: \"data\"", path);
+    *out = (struct hash128){0};
+    if (text && hash_from_text(text, out, err) < 0)
+        return err_wrap(err, "%s: \"%s\"", path, key);
     return 0;
 }
 
@@ -281,7 +285,9 @@ int ckpt_read_state(const char *folder, struct ckpt_state *s, struct ckpt_hashes
     if (rc == 0)
         rc = state_read_numbers(root, path, s, err);
     if (rc == 0)
-        rc = read_data(root, path, s, err);
+        rc = state_read_hash(root, path, "data", &s->data, err);
+    if (rc == 0)
+        rc = state_read_hash(root, path, "base", &s->base, err);
     if (rc == 0)
         read_hashes(root, of);
     json_decref(root);

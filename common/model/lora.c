@@ -213,6 +213,19 @@ static void lora_copy_node(struct lora *l, int i)
             l->g->value[n.out[k]].producer = id;
 }
 
+/* The adapters of a weight serve one direction of it. */
+static int lora_check_direction(const struct lora *l, const struct node *n, const char *layer)
+{
+    for (int i = 0; i < l->n_nodes && n->op == OP_linear; i++)
+        if (l->node[i].op == OP_linear && l->node[i].in[LINEAR_W] == n->in[LINEAR_W] &&
+            l->node[i].attr.linear.transposed != n->attr.linear.transposed)
+            return err_set(l->err, ERR_CONFIG,
+                           "model.lora: \"%s\" has a weight that is read in both directions, which "
+                           "one pair of adapters cannot serve; leave it out of model.lora.match",
+                           layer);
+    return 0;
+}
+
 static int lora_copy(struct lora *l)
 {
     for (int i = 0; i < l->n_nodes; i++) {
@@ -225,6 +238,8 @@ static int lora_copy(struct lora *l)
         lora_copy_node(l, i);
         if (!lora_takes(l, i, layer))
             continue;
+        if (lora_check_direction(l, n, layer) < 0)
+            return l->err->code;
         y = n->out[LINEAR_Y];
         l->now[y] = lora_append(l, kind, n, layer, l->now[n->in[x]], y);
         if (l->now[y] == NO_VALUE)

@@ -6,21 +6,14 @@
 #include "model/lora_impl.h"
 #include "op/compose.h"
 
-/* The shared parameter `end` of the layer; NO_VALUE: it has another shape for another node. */
+/* The parameter `end` of the layer, which layers of one weight share. */
 static int lora_param(struct lora *l, const char *layer, const char *end, struct shape shape,
                       struct param_info info)
 {
     const char *name = arena_printf(&l->g->arena, "%s%s", layer, end);
     const struct value *v = graph_find(l->g, name);
 
-    if (v && !shape_equal(&v->shape, &shape)) {
-        err_set(
-            l->err, ERR_CONFIG,
-            "model.lora: \"%s\" has a weight that is read in both directions, which one pair of "
-            "adapters cannot serve; leave it out of model.lora.match",
-            layer);
-        return NO_VALUE;
-    }
+    ASSERT(!v || shape_equal(&v->shape, &shape));
     return v ? (int)(v - l->g->value) : graph_param(l->g, shape, info, name);
 }
 
@@ -64,8 +57,6 @@ static int lora_append_linear(struct lora *l, struct compose *c, const char *lay
     int h;
 
     ASSERT(l->g->value[x].shape.n == 2);
-    if (a == NO_VALUE || b == NO_VALUE)
-        return NO_VALUE;
     h = compose_append(c, OP_linear, NULL, (int[]){lora_dropout(l, c, x), a}, 2);
     return lora_sum(l, c, OP_linear, NULL, h, b, y);
 }
@@ -90,8 +81,6 @@ static int lora_append_convolution(struct lora *l, struct compose *c, const stru
     a = lora_param(l, layer, LORA_A, SHAPE(rank, in, w.dim[2], w.dim[3]),
                    lora_uniform(in * w.dim[2] * w.dim[3]));
     b = lora_param(l, layer, LORA_B, SHAPE(w.dim[0], rank / groups, 1, 1), lora_zeros());
-    if (a == NO_VALUE || b == NO_VALUE)
-        return NO_VALUE;
     to_rank.conv.groups = 1;
     for (int i = 0; i < 2; i++)
         from_rank.conv.stride[i] = from_rank.conv.dilation[i] = 1;
@@ -112,8 +101,6 @@ static int lora_append_embedding(struct lora *l, struct compose *c, const struct
                              (struct param_info){PARAM_NORMAL, 1, PARAM_ADAPTER, 0});
     int h;
 
-    if (a == NO_VALUE || b == NO_VALUE)
-        return NO_VALUE;
     h = compose_permute(c, a, (int[]){1, 0});
     h = compose_append(c, OP_embedding, &attr, (int[]){h, tokens, NO_VALUE}, 3);
     return lora_sum(l, c, OP_linear, NULL, h, b, y);

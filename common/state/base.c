@@ -55,3 +55,27 @@ int base_put(struct state *s, int i, int64_t first, const float *x, int64_t n, s
     free(codes);
     return rc;
 }
+
+int base_hash(const struct state *s, struct hash128 *out, struct err *err)
+{
+    enum { BLOCK = 4 << 20 };
+    const int is_apart = backend_is_apart(s->backend);
+    const size_t n_bytes = (size_t)s->layout->n_base_bytes;
+    const char *data = state_data(s, &slot_base);
+    char *room = is_apart ? xmalloc(BLOCK) : NULL;
+    struct hasher *h = hasher_new();
+    int rc = 0;
+
+    for (size_t at = 0; at < n_bytes && rc == 0; at += BLOCK) {
+        const size_t n = n_bytes - at < BLOCK ? n_bytes - at : BLOCK;
+
+        if (is_apart)
+            rc = backend_copy_out(s->backend, room, data + at, n, err);
+        if (rc == 0)
+            hasher_add(h, is_apart ? room : data + at, n);
+    }
+    *out = hasher_end(h);
+    hasher_free(h);
+    free(room);
+    return rc;
+}

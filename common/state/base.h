@@ -12,4 +12,7 @@
  * the tensor's end. */
 int base_put(struct state *s, int i, int64_t first, const float *x, int64_t n, struct err *err);
 
+/* The hash of the base as it is packed. */
+int base_hash(const struct state *s, struct hash128 *out, struct err *err);
+
 #endif

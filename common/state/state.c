@@ -11,6 +11,7 @@
 #include "base/util.h"
 #include "data/pool.h"
 #include "op/scaler.h"
+#include "state/base.h"
 #include "state/shards.h"
 #include "state/weights.h"
 
@@ -389,17 +390,42 @@ int state_init(struct state *s, const struct job *job, struct err *err)
         rc = init_rows(s, job, ALL_ROWS, weights, err);
     if (rc == 0 && weights)
         rc = weights_take(weights, err);
+    if (rc == 0 && state_data(s, &slot_base))
+        rc = base_hash(s, &s->at.base, err);
     weights_close(weights);
     return rc;
 }
 
-int state_take_base(struct state *s, const struct job *job, struct err *err)
+/* Refuse a base that the run did not begin with.  wanted 0: a run from before this was kept. */
+static int state_check_base(struct state *s, struct hash128 wanted, struct err *err)
+{
+    char seen[HASH_TEXT_LEN], want[HASH_TEXT_LEN];
+
+    if (base_hash(s, &s->at.base, err) < 0)
+        return err->code;
+    if (hash_equal(wanted, (struct hash128){0}) || hash_equal(wanted, s->at.base))
+        return 0;
+    hash_to_text(s->at.base, seen);
+    hash_to_text(wanted, want);
+    return err_set(
+        err, ERR_CONFIG,
+        "the file of model.init has other weights than when the run began (their hash is "
+        "%s, the checkpoint wants %s); put the former file there",
+        seen, want);
+}
+
+int state_take_base(struct state *s, const struct job *job, struct hash128 wanted, struct err *err)
 {
     struct weights *weights = NULL;
-    int rc = state_data(s, &slot_base) ? weights_open_base(s, job, &weights, err) : 0;
+    int rc;
 
-    if (rc == 0 && weights)
+    if (!state_data(s, &slot_base))
+        return 0;
+    rc = weights_open_base(s, job, &weights, err);
+    if (rc == 0)
         rc = weights_take(weights, err);
+    if (rc == 0)
+        rc = state_check_base(s, wanted, err);
     weights_close(weights);
     return rc < 0 ? err_wrap(err, "the frozen base, which checkpoints do not have") : 0;
 }

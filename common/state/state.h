@@ -95,8 +95,9 @@ void *state_data(const struct state *s, const struct slot_def *d);
 int state_init(struct state *s, const struct job *job, struct err *err);
 
 /* Take the base of model.base from the file that model.init names; no effect without one.  For a
- * rank that takes the other rows from a checkpoint. */
-int state_take_base(struct state *s, const struct job *job, struct err *err);
+ * rank that takes the other rows from a checkpoint, whose state.base is `wanted`.  Fails with
+ * ERR_CONFIG if the file has other weights than it had then. */
+int state_take_base(struct state *s, const struct job *job, struct hash128 wanted, struct err *err);
 
 /* Give initial values only to the rows that a checkpoint's file of the model does not hold.  For a
  * rank that takes these from a checkpoint; a file that model.init names need not exist then. */

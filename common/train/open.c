@@ -476,7 +476,7 @@ static int load_weights(struct trainer *t, const char *folder, int averaged, str
     if (rc == 0)
         rc = state_load_weights(t->state, c, averaged, err);
     if (rc == 0)
-        rc = state_take_base(t->state, t->job, err);
+        rc = state_take_base(t->state, t->job, c->state.base, err);
     if (rc == 0)
         t->state->at.step = c->state.step;
     ckpt_close(c);

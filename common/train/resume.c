@@ -195,7 +195,7 @@ static int train_resume(struct trainer *t, const char *run_dir, struct err *err)
     if (rc == 0)
         rc = state_load(t->state, c, err);
     if (rc == 0)
-        rc = state_take_base(t->state, t->job, err);
+        rc = state_take_base(t->state, t->job, c->state.base, err);
     if (rc == 0)
         t->state->at.data = t->fingerprint; /* an old checkpoint has none */
     if (rc == 0) {

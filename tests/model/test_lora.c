@@ -7,6 +7,7 @@
 #include "model/gpt.h"
 #include "model/layers.h"
 #include "model/lora.h"
+#include "op/op.h"
 
 static const struct sample_spec spec = {
     2,
@@ -222,6 +223,37 @@ static void embeddings(void **state)
     graph_free(g);
 }
 
+/* Two linear layers of one weight [out,in], of which the second reads it the other way. */
+static struct graph *both_directions(int64_t in, int64_t out)
+{
+    const union node_attr turned = {.linear.transposed = 1};
+    struct graph *g = graph_new(2, 1);
+    const int x = graph_input(g, DTYPE_F32, SHAPE(2, in), "x"),
+              w = graph_param(g, SHAPE(out, in), (struct param_info){0}, "both.weight");
+    int y[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NO_OUT, NODE_NO_OUT};
+    int z[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NO_OUT, NODE_NO_OUT};
+    struct err err;
+
+    assert_int_equal(graph_node(g, OP_linear, NULL, (int[]){x, w}, 2, y, "there", &err), 0);
+    assert_int_equal(graph_node(g, OP_linear, &turned, (int[]){y[0], w}, 2, z, "back", &err), 0);
+    return g;
+}
+
+static void a_weight_in_both_directions(void **state)
+{
+    const struct lora_options o = {.rank = 2, .alpha = 8, .match = "both"};
+
+    (void)state;
+    for (int64_t out = 6; out <= 7; out++) { /* where the weight is square, shapes tell nothing */
+        struct graph *g = both_directions(6, out);
+        struct err err;
+
+        assert_int_equal(lora_apply(&o, 0, g, &err), ERR_CONFIG);
+        assert_non_null(strstr(err.msg, "\"both\" has a weight that is read in both directions"));
+        graph_free(g);
+    }
+}
+
 static void nothing_is_left(void **state)
 {
     const struct lora_options o = {.rank = 2, .alpha = 8};
@@ -249,10 +281,15 @@ static void scales(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_but_the_last), cmocka_unit_test(nodes_in_order),
-        cmocka_unit_test(sum_is_read),      cmocka_unit_test(evaluation_drops_nothing),
-        cmocka_unit_test(patterns),         cmocka_unit_test(nothing_is_left),
-        cmocka_unit_test(convolutions),     cmocka_unit_test(embeddings),
+        cmocka_unit_test(all_but_the_last),
+        cmocka_unit_test(nodes_in_order),
+        cmocka_unit_test(sum_is_read),
+        cmocka_unit_test(evaluation_drops_nothing),
+        cmocka_unit_test(patterns),
+        cmocka_unit_test(nothing_is_left),
+        cmocka_unit_test(convolutions),
+        cmocka_unit_test(embeddings),
+        cmocka_unit_test(a_weight_in_both_directions),
         cmocka_unit_test(scales),
     };
 

@@ -454,6 +454,7 @@ static void base_is_packed(void **state)
     struct desk d;
     struct err err;
     struct slot *slot = NULL;
+    struct hash128 hash;
     float x[1 << 10];
 
     (void)state;
@@ -470,11 +471,18 @@ static void base_is_packed(void **state)
             slot = &d.s->slot[k];
     assert_false(slot_is_saved(slot->def));
     memset(slot->data, 0, slot->n_bytes);
-    assert_int_equal(state_take_base(d.s, d.job, &err), 0);
+    hash = d.s->at.base;
+    assert_int_equal(state_take_base(d.s, d.job, hash, &err), 0);
+    assert_true(hash_equal(hash, d.s->at.base) && !hash_equal(hash, (struct hash128){0}));
     expect_packed(&d, x);
+    assert_int_equal(state_take_base(d.s, d.job, (struct hash128){0}, &err), 0);
+    x[3] += 1;
+    must_load(&d);
+    assert_int_equal(state_take_base(d.s, d.job, hash, &err), ERR_CONFIG);
+    assert_non_null(strstr(err.msg, "has other weights than when the run began (their hash is "));
     d.tensor[d.n_tensors - 1].name = "another.weight";
     assert_int_equal(load(&d, &err), ERR_CONFIG);
-    assert_int_equal(state_take_base(d.s, d.job, &err), ERR_CONFIG);
+    assert_int_equal(state_take_base(d.s, d.job, hash, &err), ERR_CONFIG);
     assert_non_null(
         strstr(err.msg, "the frozen base, which checkpoints do not have: model.init: "));
     assert_non_null(strstr(err.msg, ": 1 difference "));
