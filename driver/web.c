@@ -189,7 +189,7 @@ static void web_begin(void *arg, const char *last, struct buf *out)
 static const struct http_document documents[] = {
     {"/api/status", "application/json", web_make_status},
     {"/metrics", SCRAPE_TYPE, web_make_metrics},
-    {"/health", "application/json", web_make_health},
+    {"/health", "application/json", web_make_health, .is_open = 1}, /* probes have no token */
     {"/api/job", "text/plain; charset=utf-8", web_make_job},
     {"/api/curves.svg", "image/svg+xml", web_make_curves},
     {"/api/recent", "application/json", web_make_recent},

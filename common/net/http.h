@@ -38,6 +38,7 @@ struct http; /* opaque */
 struct http_document {
     const char *path, *type;
     int (*make)(void *arg, struct buf *out); /* appends the text; returns the HTTP status */
+    int is_open;                             /* 1: also for those who have no token */
 };
 
 struct http_file { /* constant */

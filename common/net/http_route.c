@@ -1,5 +1,5 @@
-/* The order of the checks matters: the gate comes before any path, so that a stranger cannot find
- * out which paths there are. */
+/* The order of the checks matters: the gate comes before any path but an open document's, so that a
+ * stranger cannot find out which other paths there are. */
 #include "net/http_route.h"
 
 #include <stdio.h>
@@ -76,5 +76,8 @@ struct http_route http_route_of(const struct http_options *o, const struct gate 
     if (!http_is_method(method))
         return (struct http_route){ROUTE_METHOD, 0, NULL};
     path = route_target(g, target, r, &verdict);
+    for (int i = 0; verdict == GATE_NO_TOKEN && i < o->n_documents; i++)
+        if (o->documents[i].is_open && !strcmp(path, o->documents[i].path))
+            return (struct http_route){ROUTE_DOCUMENT, i, NULL};
     return verdict == GATE_OPEN ? route_path(o, g, path, r) : route_refused(verdict);
 }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/util.h"
 
 #define VERSION "dptrain-secret-"
 #define PREFIX  VERSION "1 "
@@ -146,6 +147,19 @@ static int is_credential(const char *path)
     return n > 0 && !strncmp(path, folder, n) && path[n] == '/' && !strchr(path + n + 1, '/');
 }
 
+/* 1: root gave the file to this process's group, as Kubernetes does with a Secret and a pod's
+ * fsGroup: that pod alone has the group. */
+static int secret_is_given(const struct stat *st)
+{
+    gid_t group[64];
+    const int n = getgroups(ARRAY_LEN(group), group);
+    int is_member = st->st_gid != 0 && st->st_gid == getegid();
+
+    for (int i = 0; i < n; i++)
+        is_member |= st->st_gid != 0 && st->st_gid == group[i];
+    return is_member && st->st_uid == 0 && geteuid() != 0;
+}
+
 static int secret_check_file(int fd, const char *path, struct err *err)
 {
     int of_service = is_credential(path);
@@ -155,6 +169,7 @@ static int secret_check_file(int fd, const char *path, struct err *err)
         return err_sys(err, errno, "%s", path);
     if (!S_ISREG(st.st_mode))
         return err_set(err, ERR_ARG, "%s is not a regular file", path);
+    of_service |= secret_is_given(&st);
     if (st.st_uid != geteuid() && !(of_service && st.st_uid == 0))
         return err_set(err, ERR_ARG,
                        "%s belongs to user %ld, want this process's user, %ld: chown %ld %s", path,

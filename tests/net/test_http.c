@@ -171,6 +171,10 @@ static void a_token_opens(void **state)
     assert_null(strstr(buf_cstr(&out), TOKEN));
     ask(&w, GET("/events", ""), &out);
     assert_true(begins(&out, "HTTP/1.1 401 "));
+    ask(&w, GET("/health", ""), &out); /* the one open document */
+    assert_true(begins(&out, "HTTP/1.1 503 "));
+    ask(&w, GET("/health/", ""), &out);
+    assert_true(begins(&out, "HTTP/1.1 401 "));
     ask(&w, GET("/status?token=0123456789abcdef0123456789abcdee", ""), &out);
     assert_true(begins(&out, "HTTP/1.1 401 "));
     ask(&w, GET("/status?token=", ""), &out);

@@ -3,9 +3,11 @@
 #include "../test.h"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -216,6 +218,47 @@ static void test_credential(void **state)
     unlink(path);
 }
 
+/* In a process of this user and group: 1 if the file can be read, 0 if it is refused. */
+static int is_read_by(uid_t user, gid_t group)
+{
+    const pid_t pid = fork();
+    int status;
+
+    if (pid == 0) {
+        struct secret s;
+        struct err err;
+
+        if (setgroups(0, NULL) < 0 || setgid(group) < 0 || setuid(user) < 0)
+            _exit(2);
+        _exit(secret_read(path, &s, &err) < 0);
+    }
+    assert_true(pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+    assert_true(WEXITSTATUS(status) < 2);
+    return WEXITSTATUS(status) == 0;
+}
+
+/* Root may give a file to a group, for its members; nobody else may be let in. */
+static void test_given_to_a_group(void **state)
+{
+    (void)state;
+    if (geteuid() != 0)
+        skip();
+    put(START HEX "\n", strlen(START HEX "\n"), 0440);
+    assert_int_equal(chmod(folder, 0755), 0);
+    assert_int_equal(chown(path, 0, 12345), 0);
+    assert_true(is_read_by(10001, 12345));
+    assert_false(is_read_by(10001, 10001));
+    assert_int_equal(chmod(path, 0444), 0);
+    assert_false(is_read_by(10001, 12345));
+    assert_false(is_read_by(10001, 10001));
+    assert_int_equal(chmod(path, 0460), 0);
+    assert_false(is_read_by(10001, 12345));
+    assert_int_equal(chown(path, 10002, 12345), 0);
+    assert_int_equal(chmod(path, 0440), 0);
+    assert_false(is_read_by(10001, 12345));
+    unlink(path);
+}
+
 /* A secret without a name is read at its descriptor's path, and nobody can write it. */
 static void test_nameless(void **state)
 {
@@ -256,7 +299,7 @@ int main(void)
         cmocka_unit_test(test_text),          cmocka_unit_test(test_modes),
         cmocka_unit_test(test_not_a_file),    cmocka_unit_test(test_owner),
         cmocka_unit_test(test_credential),    cmocka_unit_test(test_nameless),
-        cmocka_unit_test(test_cannot_make),
+        cmocka_unit_test(test_cannot_make),   cmocka_unit_test(test_given_to_a_group),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);
