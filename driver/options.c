@@ -18,7 +18,8 @@ static const struct arg job_args[] = {
     {{"nranks", OPT_INT, AT(n_ranks), NULL, 1, CLUSTER_MAX_RANKS,
       .help = "The number of processes that train together. This process counts; it is rank 0. The "
               "default is what a launcher says in WORLD_SIZE, TF_CONFIG, OMPI_COMM_WORLD_SIZE, "
-              "PMI_SIZE or SLURM_NTASKS, times --ranks, or else --ranks, or with "
+              "PMI_SIZE, SLURM_NTASKS, JSM_NAMESPACE_SIZE or FLUX_JOB_SIZE, times --ranks, or else "
+              "--ranks, or with "
               "--resume the number that the run was started with, or with --job alone one."},
      "N",
      .of = OF_JOBS | OF_MAIN,

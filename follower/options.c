@@ -21,12 +21,13 @@ static const struct arg job_args[] = {
           "MASTER_PORT + 1 on."},
      "HOST:PORT"},
     {{"rank", OPT_STRING, AT(rank_text),
-      .help =
-          "The rank to be, from 1. The default is RANK, TF_CONFIG, OMPI_COMM_WORLD_RANK, PMI_RANK "
-          "or SLURM_PROCID, or any, with which the driver chooses. With --ranks N it is the rank "
-          "of "
-          "the first process, and the others are K+1 to K+N-1; the default is then N times the "
-          "launcher's task."},
+      .help = "The rank to be, from 1. The default is RANK, TF_CONFIG, OMPI_COMM_WORLD_RANK, "
+              "PALS_RANKID, "
+              "JSM_NAMESPACE_RANK, FLUX_TASK_RANK, PMI_RANK, SLURM_PROCID or PMIX_RANK, or any, "
+              "with which the driver chooses. With --ranks N it is the rank "
+              "of "
+              "the first process, and the others are K+1 to K+N-1; the default is then N times the "
+              "launcher's task."},
      "K|any"},
     {{"data", OPT_STRING, AT(data),
       .help = "The folder of the data on this host. The default is the job's data.path."},

@@ -12,14 +12,20 @@
 #include "wire/msg.h"
 
 struct launcher {
-    const char *rank, *n_ranks;
-    const char *local_rank;    /* NULL: none that names a GPU */
-    const char *n_local;       /* the ranks on this machine, or NULL */
-    const char *n_hosts;       /* the machines, or NULL */
-    const char *host_lists[3]; /* the first of these that is set; NULL at the end */
+    const char *rank, *n_ranks; /* n_ranks: NULL: it does not say the number */
+    int shares_n_ranks;         /* 1: other launchers set n_ranks, too; `rank` tells them apart */
+    const char *local_rank;     /* NULL: none that names a GPU */
+    const char *n_local;        /* the ranks on this machine, or NULL */
+    const char *n_hosts;        /* the machines, or NULL */
+    const char *host_lists[3];  /* the first of these that is set; NULL at the end */
 };
 
-/* Within a Slurm job mpirun and mpiexec start a daemon on each node by a step of their own, whose
+/* Cray's PALS (mpiexec, aprun), LSF's jsrun and Flux set PMI's variables or Open MPI's in some of
+ * their configurations, too; PMIx says no number of ranks to those that do not call it, and srun
+ * sets it with --mpi=pmix.  Flux may run within a Slurm job, whose SLURM_PROCID is then its
+ * broker's.
+ *
+ * Within a Slurm job mpirun and mpiexec start a daemon on each node by a step of their own, whose
  * list may be one node alone; their rank 0 is on the first node of the job. */
 static const struct launcher launchers[] = {
     {.rank = "RANK",
@@ -31,6 +37,19 @@ static const struct launcher launchers[] = {
      .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
      .n_local = "OMPI_COMM_WORLD_LOCAL_SIZE",
      .host_lists = {"SLURM_JOB_NODELIST"}},
+    {.rank = "PALS_RANKID",
+     .n_ranks = "PMI_SIZE",
+     .shares_n_ranks = 1,
+     .local_rank = "PALS_LOCAL_RANKID",
+     .n_local = "PMI_LOCAL_SIZE",
+     .host_lists = {"SLURM_JOB_NODELIST"}},
+    {.rank = "JSM_NAMESPACE_RANK",
+     .n_ranks = "JSM_NAMESPACE_SIZE",
+     .local_rank = "JSM_NAMESPACE_LOCAL_RANK"},
+    {.rank = "FLUX_TASK_RANK",
+     .n_ranks = "FLUX_JOB_SIZE",
+     .local_rank = "FLUX_TASK_LOCAL_ID",
+     .n_hosts = "FLUX_JOB_NNODES"},
     {.rank = "PMI_RANK",
      .n_ranks = "PMI_SIZE",
      .local_rank = "MPI_LOCALRANKID",
@@ -40,6 +59,7 @@ static const struct launcher launchers[] = {
      .n_ranks = "SLURM_NTASKS",
      .n_hosts = "SLURM_STEP_NUM_NODES",
      .host_lists = {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}},
+    {.rank = "PMIX_RANK"},
 };
 
 /* ---- Slurm's node lists ---- */
@@ -96,9 +116,11 @@ static int take_int(char *(*get)(const char *), const char *name, int64_t min, i
 static int take_rank(char *(*get)(const char *), const struct launcher *l, struct launch *out,
                      struct err *err)
 {
-    int rc = take_int(get, l->n_ranks, 1, MSG_MAX_RANKS, "--nranks to dpdriver", &out->n_ranks,
-                      &out->n_ranks_from, err);
+    int rc = 0;
 
+    if (l->n_ranks && !(l->shares_n_ranks && !get(l->rank)))
+        rc = take_int(get, l->n_ranks, 1, MSG_MAX_RANKS, "--nranks to dpdriver", &out->n_ranks,
+                      &out->n_ranks_from, err);
     if (rc == 0)
         rc = take_int(get, l->rank, 0, MSG_MAX_RANKS - 1, "--rank to dpfollower", &out->rank,
                       &out->rank_from, err);

@@ -2,7 +2,8 @@
  *
  * torchrun and scripts like it set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; Open MPI's mpirun
  * OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE; MPICH's mpiexec (Hydra) and its relatives PMI_RANK
- * and PMI_SIZE; Slurm's srun SLURM_PROCID, SLURM_NTASKS and SLURM_STEP_NODELIST.  Rank and size
+ * and PMI_SIZE; Slurm's srun SLURM_PROCID, SLURM_NTASKS and SLURM_STEP_NODELIST; PALS, jsrun, Flux
+ * and PMIx variables of their own.  Rank and size
  * come from one launcher: the first in this order that set either, since of two launchers the inner
  * one started this process (within a Slurm job mpiexec starts a process on each node by srun, and
  * its ranks there have that one's SLURM_PROCID).  Address and port come from MASTER_ADDR and

@@ -153,15 +153,22 @@ meet()
     exit 3
 }
 
-rank=${RANK:-${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-${SLURM_PROCID:-}}}}
+# The launchers in the daemons' order (common/daemon/launch.c).
+rank=
+for name in RANK OMPI_COMM_WORLD_RANK PALS_RANKID JSM_NAMESPACE_RANK FLUX_TASK_RANK PMI_RANK \
+    SLURM_PROCID PMIX_RANK; do
+    eval "rank=\${$name:-}"
+    [ -z "$rank" ] || break
+done
 if [ -z "$rank" ]; then
-    say "none of RANK, OMPI_COMM_WORLD_RANK, PMI_RANK and SLURM_PROCID is set: start it" \
-        "by srun, mpirun or mpiexec, or start dpdriver and dpfollower by hand"
+    say "none of RANK, OMPI_COMM_WORLD_RANK, PALS_RANKID, JSM_NAMESPACE_RANK, FLUX_TASK_RANK," \
+        "PMI_RANK, SLURM_PROCID and PMIX_RANK is set: start it by srun, mpirun or mpiexec, or" \
+        "start dpdriver and dpfollower by hand"
     exit 2
 fi
 # 1: srun started this process, and no other launcher within its step.
 in_step=
-if [ -n "${SLURM_STEP_ID:-}" ] && [ -z "${RANK:-${OMPI_COMM_WORLD_RANK:-}}" ] &&
+if [ -n "${SLURM_STEP_ID:-}" ] && case $name in PMI_RANK | SLURM_PROCID) ;; *) false ;; esac &&
     [ "${PMI_RANK:-$SLURM_PROCID}" = "$SLURM_PROCID" ] &&
     [ "${PMI_SIZE:-$SLURM_NTASKS}" = "$SLURM_NTASKS" ]; then # srun --mpi=pmi2 sets these alike
     in_step=1

@@ -50,6 +50,21 @@ static const struct good good[] = {
      "rank 3 (PMI_RANK), 4 ranks (PMI_SIZE), driver on n1 (SLURM_JOB_NODELIST), local rank 1 "
      "(MPI_LOCALRANKID)"},
     {{"PMI_RANK=0", "PMI_SIZE=3"}, "rank 0 (PMI_RANK), 3 ranks (PMI_SIZE)"},
+    {{"PMI_SIZE=3"}, "3 ranks (PMI_SIZE)"},
+    {{"PALS_RANKID=2", "PALS_LOCAL_RANKID=0", "PMI_RANK=2", "PMI_SIZE=4", "PMI_LOCAL_SIZE=2",
+      "MASTER_ADDR=x1000c0s0"},
+     "rank 2 (PALS_RANKID), 4 ranks (PMI_SIZE), driver on x1000c0s0 (MASTER_ADDR), local rank 0 "
+     "(PALS_LOCAL_RANKID)"},
+    {{"JSM_NAMESPACE_RANK=3", "JSM_NAMESPACE_SIZE=4", "JSM_NAMESPACE_LOCAL_RANK=1", "PMIX_RANK=3"},
+     "rank 3 (JSM_NAMESPACE_RANK), 4 ranks (JSM_NAMESPACE_SIZE), local rank 1 "
+     "(JSM_NAMESPACE_LOCAL_RANK)"},
+    /* Flux within a Slurm job: SLURM_PROCID is its broker's. */
+    {{"FLUX_TASK_RANK=5", "FLUX_JOB_SIZE=8", "FLUX_TASK_LOCAL_ID=1", "FLUX_JOB_NNODES=2",
+      "SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_JOB_NODELIST=n[1-2]"},
+     "rank 5 (FLUX_TASK_RANK), 8 ranks (FLUX_JOB_SIZE), local rank 1 (FLUX_TASK_LOCAL_ID)"},
+    {{"PMIX_RANK=1", "MASTER_ADDR=a"}, "rank 1 (PMIX_RANK), driver on a (MASTER_ADDR)"},
+    {{"PMIX_RANK=1", "SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_STEP_NODELIST=n[2-3]"},
+     "rank 1 (SLURM_PROCID), 2 ranks (SLURM_NTASKS), driver on n2 (SLURM_STEP_NODELIST)"},
     /* srun --mpi=pmi2 sets PMI's variables, too. */
     {{"PMI_RANK=1", "PMI_SIZE=2", "SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_STEP_NODELIST=n[2-3]",
       "SLURM_JOB_NODELIST=n[1-3]"},

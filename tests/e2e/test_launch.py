@@ -334,7 +334,7 @@ class Launch(dp.Case):
             (FOLLOWER, {"MASTER_ADDR": "a" * 300}, r"MASTER_ADDR has 300 characters"),
             (DRIVER, {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"},
              r"LOCAL_WORLD_SIZE says that the ranks are on several machines, .* --secret-file"),
-            (SCRIPT, {}, r"none of RANK, OMPI_COMM_WORLD_RANK, PMI_RANK and SLURM_PROCID is set"),
+            (SCRIPT, {}, r"none of RANK, OMPI_COMM_WORLD_RANK, PALS_RANKID, .* is set"),
             (SCRIPT, {"RANK": "0", "DPTRAIN_BIN": "/nowhere", "PATH": "/usr/bin:/bin"},
              r"no dpdriver in /nowhere, .*deploy/slurm, or PATH"),
         ]
