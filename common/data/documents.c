@@ -3,9 +3,12 @@
 #include "data/documents.h"
 
 #include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/buf.h"
+#include "base/util.h"
 #include "data/foreign.h"
 #include "data/mapped.h"
 
@@ -26,16 +29,114 @@ static int documents_fail_keys(json_t *root, struct err *err)
     int rc;
 
     documents_list_keys(root, &keys);
-    rc = err_set(err, ERR_CORRUPT, "it has %s%s; want a text \"text\"",
-                 keys.len ? "the keys " : "no keys", keys.len ? buf_cstr(&keys) : "");
+    rc =
+        err_set(err, ERR_CORRUPT,
+                "it has %s%s; want a text \"text\", or two texts \"prompt\" and \"completion\", or "
+                "a list \"messages\"",
+                keys.len ? "the keys " : "no keys", keys.len ? buf_cstr(&keys) : "");
     buf_fini(&keys);
+    return rc;
+}
+
+static int documents_take_prompt(const json_t *prompt, const json_t *completion,
+                                 documents_take *take, void *arg, struct err *err)
+{
+    const struct document d = {.kind = DOCUMENT_PROMPT,
+                               .text = json_string_value(prompt),
+                               .n = json_string_length(prompt),
+                               .completion = json_string_value(completion),
+                               .n_completion = json_string_length(completion)};
+
+    if (!d.text || !d.completion)
+        return err_set(err, ERR_CORRUPT,
+                       "\"%s\" is no text; want two texts, \"prompt\" and \"completion\"",
+                       d.text ? "completion" : "prompt");
+    return take(arg, &d, err);
+}
+
+/* Members of a message that would change what it says. */
+static int documents_check_message(const json_t *j, int number, struct err *err)
+{
+    static const char *const others[] = {"tool_calls", "function_call", "reasoning_content",
+                                         "tool_call_id"};
+
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        const json_t *const other = json_object_get(j, others[i]);
+
+        if (other && !json_is_null(other))
+            return err_set(err, ERR_CORRUPT,
+                           "message %d has \"%s\", which is not read; want messages of text alone",
+                           number, others[i]);
+    }
+    return 0;
+}
+
+static int documents_read_message(const json_t *j, int number, struct chat_message *out,
+                                  struct err *err)
+{
+    const json_t *const content = json_object_get(j, "content");
+    const char *const role = json_string_value(json_object_get(j, "role"));
+    int k = 0;
+
+    if (!role)
+        return err_set(err, ERR_CORRUPT,
+                       "message %d has no \"role\"; want system, user or assistant", number);
+    while (chat_roles[k] && strcmp(chat_roles[k], role) != 0)
+        k++;
+    if (!chat_roles[k])
+        return err_set(err, ERR_CORRUPT,
+                       "message %d has the role \"%.40s\"; want system, user or assistant", number,
+                       role);
+    if (documents_check_message(j, number, err) < 0)
+        return err->code;
+    if (!json_is_string(content))
+        return err_set(err, ERR_CORRUPT, "message %d (%s) has no text \"content\"", number, role);
+    *out = (struct chat_message){(enum chat_role)k, json_string_value(content),
+                                 json_string_length(content)};
+    return 0;
+}
+
+static int documents_take_chat(const json_t *messages, documents_take *take, void *arg,
+                               struct err *err)
+{
+    enum { MOST = 1 << 20 };
+    const size_t n = json_array_size(messages);
+    struct chat_message *m;
+    int rc = 0, n_answers = 0;
+
+    if (!json_is_array(messages) || n == 0 || n > MOST)
+        return err_set(err, ERR_CORRUPT,
+                       "\"messages\" is no list of 1 to %d messages, each {\"role\": \"user\", "
+                       "\"content\": \"...\"}",
+                       MOST);
+    m = xcalloc(n, sizeof *m);
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        rc = documents_read_message(json_array_get(messages, i), (int)i + 1, &m[i], err);
+        n_answers += rc == 0 && m[i].role == CHAT_ASSISTANT;
+    }
+    if (rc == 0 && n_answers == 0)
+        rc = err_set(err, ERR_CORRUPT,
+                     "no message has the role assistant, so there is nothing to learn; want an "
+                     "answer, or remove the line");
+    if (rc == 0)
+        rc =
+            take(arg, &(struct document){.kind = DOCUMENT_CHAT, .message = m, .n_messages = (int)n},
+                 err);
+    free(m);
     return rc;
 }
 
 static int documents_take_root(json_t *root, documents_take *take, void *arg, struct err *err)
 {
-    const json_t *const text = json_object_get(root, "text");
+    const json_t *const text = json_object_get(root, "text"),
+                        *const messages = json_object_get(root, "messages"),
+                        *const prompt = json_object_get(root, "prompt"),
+                        *const completion = json_object_get(root, "completion");
 
+    if (messages)
+        return documents_take_chat(messages, take, arg, err);
+    if (prompt && completion)
+        return documents_take_prompt(prompt, completion, take, arg, err);
     if (!json_is_string(text))
         return documents_fail_keys(root, err);
     return take(arg,
@@ -46,8 +147,10 @@ static int documents_take_root(json_t *root, documents_take *take, void *arg, st
 static int documents_take_line(const char *line, size_t n, documents_take *take, void *arg,
                                struct err *err)
 {
+    /* Numbers are left out, however large. */
+    const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL;
     json_error_t at;
-    json_t *const root = json_loadb(line, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &at);
+    json_t *const root = json_loadb(line, n, flags, &at);
     int rc;
 
     if (!root)
@@ -69,8 +172,7 @@ static int documents_is_blank(const char *s, size_t n)
     return 1;
 }
 
-static int documents_each_line(const char *s, size_t n, documents_take *take, void *arg,
-                               struct err *err)
+int documents_each_line(const char *s, size_t n, documents_take *take, void *arg, struct err *err)
 {
     static const char mark[] = "\xef\xbb\xbf"; /* of byte order, as some editors write it */
     int64_t number = 1;

@@ -1,6 +1,12 @@
 /* documents - the documents of a corpus, one after the other: a .txt file is one, and so is each
- * line of a .jsonl file, a mapping of JSON with the key `text`.  Other keys are left out, and so
- * are lines of blanks.
+ * line of a .jsonl file, a mapping of JSON with these keys:
+ *
+ *     messages              a conversation: [{"role": "user", "content": "..."}, ...]
+ *     prompt, completion    two texts, of which the second one is to be learnt
+ *     text                  a text
+ *
+ * Of a line that has several of them, the first of this list counts.  Other keys are left out, and
+ * so are lines of blanks.
  *
  * Threads: pure.
  * Errors:  ERR_CORRUPT, as FILE: line N: seen, wanted; ERR_IO. */
@@ -9,11 +15,19 @@
 
 #include <stddef.h>
 
+#include "data/chat.h"
 #include "data/corpus.h"
 
+enum document_kind { DOCUMENT_TEXT, DOCUMENT_PROMPT, DOCUMENT_CHAT };
+
 struct document {
-    const char *text; /* n bytes; of a .txt file they may be anything */
+    enum document_kind kind;
+    const char *text; /* the text, or the prompt: n bytes; of a .txt file they may be anything */
     size_t n;
+    const char *completion; /* DOCUMENT_PROMPT: n_completion bytes */
+    size_t n_completion;
+    const struct chat_message *message; /* DOCUMENT_CHAT: n_messages, one at least an answer */
+    int n_messages;
 };
 
 /* Takes the next document, which is borrowed during the call.  Messages get its file, and its line,
@@ -22,5 +36,8 @@ typedef int documents_take(void *arg, const struct document *d, struct err *err)
 
 /* Hand all documents of the corpus to `take`, until it fails. */
 int documents_each(const struct corpus *c, documents_take *take, void *arg, struct err *err);
+
+/* The same for the n bytes of a .jsonl file. */
+int documents_each_line(const char *s, size_t n, documents_take *take, void *arg, struct err *err);
 
 #endif

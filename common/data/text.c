@@ -25,6 +25,10 @@ enum text_unit { BYTES, CHARS };
 
 static const char *const tokenizers[] = {[BYTES] = "bytes", [CHARS] = "chars", NULL};
 
+static const char *const templates[] = {CHAT_FORM_WORDS, NULL};
+
+static const char *const too_longs[] = {[TEXT_CUT] = "cut", [TEXT_REFUSE] = "refuse", NULL};
+
 struct text {
     struct dataset base;
     struct mapped file;
@@ -354,10 +358,12 @@ static int text_prepare(const void *options, struct err *err)
 static int text_check(const void *options, struct err *err)
 {
     const struct text_options *o = options;
-    const char *const key = o->train       ? "data.train"
-                            : o->end_token ? "data.end_token"
-                            : o->cache     ? "data.cache"
-                                           : NULL;
+    const char *const key = o->train                     ? "data.train"
+                            : o->end_token               ? "data.end_token"
+                            : o->cache                   ? "data.cache"
+                            : o->form != CHAT_AUTO       ? "data.template"
+                            : o->too_long == TEXT_REFUSE ? "data.too_long"
+                                                         : NULL;
 
     if (text_has_tokenizer(o))
         return 0;
@@ -399,6 +405,12 @@ static const struct option rows[] = {
          "With data.tokenizer FILE: the text of the token that ends a document; " TOKEN_MARKS_NONE
          ": no token does. Without it, the files beside the tokenizer say (eos_token of "
          "tokenizer_config.json, or eos_token_id of generation_config.json or config.json)."},
+    {"data.template", OPT_CHOICE, AT(form), "auto", .choices = templates,
+     .help = "The form in which conversations (messages in .jsonl files) become texts; auto: the "
+             "chat_template beside the tokenizer says, if it is one of these."},
+    {"data.too_long", OPT_CHOICE, AT(too_long), "cut", .choices = too_longs,
+     .help = "Prompts and conversations with more tokens than model.context: cut them at their "
+             "end, and a warning tells how many, or refuse the data."},
     {"data.cache", OPT_PATH, AT(cache), NULL, .flags = OPT_RESUME,
      .help = "With data.tokenizer FILE: the folder for the file of tokens. Without it, that is the "
              "folder of the data, or, if it cannot be written, $XDG_CACHE_HOME/dptrain or "

@@ -5,14 +5,19 @@
 #ifndef DATA_TEXT_IMPL_H
 #define DATA_TEXT_IMPL_H
 
+#include "data/chat.h"
 #include "data/dataset.h"
 
 #define TEXT_LAST_TENTH "last_tenth" /* the value of data.validation */
+
+enum text_too_long { TEXT_CUT, TEXT_REFUSE };
 
 struct text_options {
     const char *path, *train, *validation;
     const char *tokenizer; /* bytes, chars, or the absolute path of a file or folder */
     const char *end_token, *cache;
+    enum chat_form form;
+    enum text_too_long too_long;
 };
 
 int text_tokens_open(struct dataset **out, const struct text_options *o,

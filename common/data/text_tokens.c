@@ -1,6 +1,9 @@
-/* text_tokens - texts by a tokenizer.json: a stream of tokens, cut into samples of the model's
- * context, as the format tokens does.  The last tenth of the tokens validates, or files of its own
- * do. */
+/* text_tokens - texts by a tokenizer.json.
+ *
+ * Texts are a stream of tokens, cut into samples of the model's context, as the format tokens does.
+ * Of prompts and conversations each is a sample: its tokens, and targets that are ignored where
+ * nothing is to be learnt; behind its end are ignored targets alone.  The last tenth of the tokens,
+ * or of the examples, validates, or files of its own do. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,7 +17,8 @@
 struct text_tokens {
     struct dataset base;
     struct token_file file;
-    int64_t first; /* of this part's tokens: training's 0, validation's after nine tenths */
+    int64_t first; /* of this part's tokens, or examples: training's 0, validation's after nine
+                      tenths */
 };
 
 /* ---- where texts are ---- */
@@ -72,6 +76,7 @@ static int text_tokens_find(struct token_file *out, const struct text_options *o
                             &(struct tokenised){.corpus = &corpus,
                                                 .tokenizer = tokenizer,
                                                 .end_token = o->end_token,
+                                                .form = o->form,
                                                 .cache = o->cache,
                                                 .beside = folder},
                             err);
@@ -109,6 +114,36 @@ static int text_tokens_row(const struct dataset *ds, int64_t i, int field, void 
                            err);
 }
 
+/* The number that stands behind the end of an example; it has no effect, as nothing behind it is
+ * learnt. */
+static int32_t text_tokens_filler(const struct text_tokens *t)
+{
+    return t->file.facts.end < 0 ? 0 : t->file.facts.end;
+}
+
+static int text_tokens_example(const struct dataset *ds, int64_t i, int field, void *room,
+                               const void **row, struct err *err)
+{
+    const struct text_tokens *t = container_of(ds, struct text_tokens, base);
+    const int is_target = field == SEQUENCE_TARGETS;
+    const int64_t context = sequence_context(ds);
+    int32_t *const to = room;
+    uint8_t *const unlearnt = (uint8_t *)(to + context);
+    int64_t first, n;
+
+    *row = room;
+    if (token_file_document(&t->file, t->first + i, &first, &n, err) < 0)
+        return err->code;
+    n = min_i64(n - 1, context); /* the last token is a target alone */
+    if (token_file_read(&t->file, first + is_target, n, to, unlearnt, err) < 0)
+        return err->code;
+    for (int64_t k = 0; k < n && is_target; k++)
+        to[k] = unlearnt[k] ? SAMPLE_IGNORED : to[k];
+    for (int64_t k = n; k < context; k++)
+        to[k] = is_target ? SAMPLE_IGNORED : text_tokens_filler(t);
+    return 0;
+}
+
 static void text_tokens_close(struct dataset *ds)
 {
     struct text_tokens *t = container_of(ds, struct text_tokens, base);
@@ -119,6 +154,9 @@ static void text_tokens_close(struct dataset *ds)
 
 static const struct dataset_ops text_tokens_ops = {
     .name = "text", .row = text_tokens_row, .close = text_tokens_close};
+
+static const struct dataset_ops text_tokens_example_ops = {
+    .name = "text", .row = text_tokens_example, .close = text_tokens_close};
 
 /* The network may have more tokens than the tokenizer, but not fewer. */
 static int text_tokens_check_vocab(const struct text_tokens *t, const struct text_options *o,
@@ -135,19 +173,102 @@ static int text_tokens_check_vocab(const struct text_tokens *t, const struct tex
                    o->tokenizer, (long long)vocab, (long long)request->vocab);
 }
 
-/* Divide the tokens between training and validation. */
+/* ---- examples that are too long ---- */
+
+struct text_tokens_long {
+    int64_t n;       /* more tokens than fit in */
+    int64_t n_empty; /* of these, how many have nothing left to learn once they are cut */
+    int64_t most;    /* tokens of the longest */
+};
+
+/* 1: within the sample, example `i` has a token that is learnt; < 0: an error. */
+static int text_tokens_learns(const struct text_tokens *t, int64_t i, struct err *err)
+{
+    int32_t *const room = xmalloc(t->base.room_bytes);
+    const void *row;
+    int rc = text_tokens_example(&t->base, i, SEQUENCE_TARGETS, room, &row, err);
+    int learns = 0;
+
+    for (int64_t k = 0; rc == 0 && k < sequence_context(&t->base); k++)
+        learns |= room[k] != SAMPLE_IGNORED;
+    free(room);
+    return rc < 0 ? rc : learns;
+}
+
+static int text_tokens_find_long(const struct text_tokens *t, struct text_tokens_long *out,
+                                 struct err *err)
+{
+    *out = (struct text_tokens_long){0};
+    for (int64_t i = 0; i < t->base.n_samples; i++) {
+        int64_t first, n;
+        int learns;
+
+        if (token_file_document(&t->file, t->first + i, &first, &n, err) < 0)
+            return err->code;
+        if (n - 1 <= sequence_context(&t->base))
+            continue;
+        learns = text_tokens_learns(t, i, err);
+        if (learns < 0)
+            return learns;
+        out->n++;
+        out->n_empty += !learns;
+        out->most = max_i64(out->most, n);
+    }
+    return 0;
+}
+
+static int text_tokens_check_long(const struct text_tokens *t, const struct text_options *o,
+                                  const struct dataset_request *request, struct err *err)
+{
+    struct text_tokens_long l;
+
+    if (text_tokens_find_long(t, &l, err) < 0)
+        return err->code;
+    if (l.n > 0 && o->too_long == TEXT_REFUSE)
+        return err_set(err, ERR_CONFIG,
+                       "data.too_long is refuse, and %lld of %lld examples do not fit into "
+                       "model.context, %lld tokens: the longest has %lld; want a larger "
+                       "model.context, or data.too_long cut",
+                       (long long)l.n, (long long)t->base.n_samples,
+                       (long long)sequence_context(&t->base), (long long)l.most);
+    if (l.n > 0)
+        dataset_warn(request,
+                     "%lld of %lld examples are cut at model.context, %lld tokens, as the longest "
+                     "has %lld; %lld of them have nothing left to learn (data.too_long refuse "
+                     "would refuse them)",
+                     (long long)l.n, (long long)t->base.n_samples,
+                     (long long)sequence_context(&t->base), (long long)l.most,
+                     (long long)l.n_empty);
+    return 0;
+}
+
+/* ---- opening ---- */
+
+static int text_tokens_count(struct text_tokens *t, int64_t n, const char *what, struct err *err)
+{
+    if (t->base.ops != &text_tokens_example_ops)
+        return sequence_samples(&t->base.n_samples, &t->base, n, what, err);
+    t->base.n_samples = n;
+    t->base.room_bytes += (size_t)sequence_context(&t->base);
+    return n > 0 ? 0
+                 : err_set(err, ERR_CORRUPT,
+                           "%s: there is no example; give more, or set data.validation none", what);
+}
+
+/* Divide the tokens, or the examples, between training and validation. */
 static int text_tokens_take_part(struct text_tokens *t, const struct text_options *o,
                                  enum dataset_purpose purpose, struct err *err)
 {
     const int is_train = purpose == DATASET_TRAIN, is_cut = !strcmp(o->validation, TEXT_LAST_TENTH);
-    const int64_t n = t->file.facts.n_tokens, n_train = is_cut ? n / 10 * 9 + n % 10 * 9 / 10 : n;
+    const int64_t n = t->file.facts.kind == TOKEN_FILE_TEXTS ? t->file.facts.n_tokens
+                                                             : t->file.facts.n_documents,
+                  n_train = is_cut ? n / 10 * 9 + n % 10 * 9 / 10 : n;
     const char *const what = !is_cut    ? "the texts"
                              : is_train ? "the first nine tenths of the texts"
                                         : "the last tenth of the texts";
 
     t->first = is_cut && !is_train ? n_train : 0;
-    return sequence_samples(&t->base.n_samples, &t->base,
-                            is_train || !is_cut ? n_train : n - n_train, what, err);
+    return text_tokens_count(t, is_train || !is_cut ? n_train : n - n_train, what, err);
 }
 
 int text_tokens_open(struct dataset **out, const struct text_options *o,
@@ -159,10 +280,14 @@ int text_tokens_open(struct dataset **out, const struct text_options *o,
     if (rc == 0)
         rc = text_tokens_check_vocab(t, o, request, err);
     if (rc == 0)
-        rc = sequence_init(&t->base, &text_tokens_ops, request,
-                           max_i64(request->vocab, t->file.facts.vocab), err);
+        rc = sequence_init(&t->base,
+                           t->file.facts.kind == TOKEN_FILE_TEXTS ? &text_tokens_ops
+                                                                  : &text_tokens_example_ops,
+                           request, max_i64(request->vocab, t->file.facts.vocab), err);
     if (rc == 0)
         rc = text_tokens_take_part(t, o, request->purpose, err);
+    if (rc == 0 && t->file.facts.kind == TOKEN_FILE_EXAMPLES)
+        rc = text_tokens_check_long(t, o, request, err);
     if (rc < 0)
         text_tokens_close(&t->base);
     else

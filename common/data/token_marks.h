@@ -1,5 +1,5 @@
 /* token_marks - what a folder of Hugging Face says beside its tokenizer.json: the token that ends a
- * text.
+ * text, the tokens of conversations, and their template.
  *
  *     tokenizer_config.json     eos_token
  *     special_tokens_map.json   eos_token
@@ -7,7 +7,8 @@
  *     config.json               eos_token_id, the first one
  *
  * The first of these files that says it is right: a network that was tuned for conversations may
- * end its answers by others, too.
+ * end its answers by others, too.  The template is chat_template.jinja, or chat_template of
+ * chat_template.json or of tokenizer_config.json, as transformers reads them.
  *
  * Life:    token_marks_read -> use -> token_marks_fini (fine on zeroes).
  * Threads: pure.
@@ -27,6 +28,11 @@ struct token_marks {
     char *end;          /* the end token's text; NULL: it is known by its number, or not at all */
     int64_t end_number; /* of the end token, if `end` is NULL; -1: none is known */
     char *found;        /* where it was found, for messages; NULL: nowhere */
+    /* bos_token and eos_token of tokenizer_config.json, or special_tokens_map.json; NULL: they are
+     * not there. */
+    char *bos, *eos;
+    char *template;      /* NULL: there is none */
+    char *template_path; /* the file that has it */
 };
 
 /* Read what lies beside the file `tokenizer`.  named: data.end_token, which overrides the files;

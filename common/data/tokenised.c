@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "data/tokeniser.h"
 
-enum { TOKENISED_VERSION = 1 }; /* of how tokens follow from texts */
+enum { TOKENISED_VERSION = 2 }; /* of how tokens follow from texts */
 
 /* ---- what the tokens follow from ---- */
 
@@ -42,6 +42,7 @@ static struct hash128 tokenised_key(const struct tokeniser_job *m)
     hasher_add_i64(h, TOKENISED_VERSION);
     hasher_add(h, &m->hash, sizeof m->hash);
     token_marks_print(m->marks, h);
+    hasher_add_i64(h, m->form);
     corpus_print(m->corpus, h);
     key = hasher_end(h);
     hasher_free(h);
@@ -192,7 +193,7 @@ int tokenised_open(struct token_file *out, const struct tokenised *what, struct 
     char *place[TOKENISED_MOST_PLACES];
     struct token_marks marks;
     struct tokeniser_job m = {
-        .corpus = what->corpus, .tokenizer = what->tokenizer, .marks = &marks};
+        .corpus = what->corpus, .tokenizer = what->tokenizer, .marks = &marks, .form = what->form};
     int n, rc;
 
     if (tokenised_hash_tokenizer(what->tokenizer, &m.hash, err) < 0 ||

@@ -12,6 +12,7 @@
 #ifndef DATA_TOKENISED_H
 #define DATA_TOKENISED_H
 
+#include "data/chat.h"
 #include "data/corpus.h"
 #include "data/token_file.h"
 
@@ -20,6 +21,7 @@ struct tokenised {
     const struct corpus *corpus;
     const char *tokenizer; /* a tokenizer.json */
     const char *end_token; /* data.end_token; NULL: the files beside the tokenizer say */
+    enum chat_form form;   /* data.template */
     const char *cache;     /* data.cache; NULL: there is none */
     const char *beside;    /* the folder of the data */
 };

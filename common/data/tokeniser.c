@@ -3,6 +3,7 @@
 #include "data/tokeniser.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -18,8 +19,12 @@ struct tokeniser {
     struct tokenizer_work *work;
     struct token_writer writer;
     int32_t end, last; /* the end token, and the last one of the document so far; -1: none */
+    enum token_file_kind kind;
     int64_t n_documents, n_empty;
-    int64_t told_ns; /* when the log last heard of it */
+    struct chat chat;         /* form CHAT_AUTO: not known yet */
+    struct buf text, answers; /* of an example: struct chat_span */
+    struct buf tokens, part;  /* int32_t: of an example's text, and of its beginning */
+    int64_t told_ns;          /* when the log last heard of it */
 };
 
 static int tokeniser_take(void *arg, const int32_t *token, size_t n, struct err *err)
@@ -47,27 +52,22 @@ static int tokeniser_end_document(struct tokeniser *k, struct err *err)
     return rc == 0 ? token_writer_end(&k->writer, err) : rc;
 }
 
-/* Two documents need a token between them. */
-static int tokeniser_check_end(const struct tokeniser *k, struct err *err)
+/* A token must end `what`. */
+static int tokeniser_check_end(const struct tokeniser *k, const char *what, struct err *err)
 {
-    if (k->n_documents == 0 || k->end >= 0 || k->job->marks->found)
+    if (k->end >= 0 || k->job->marks->found)
         return 0;
     return err_set(err, ERR_CONFIG,
-                   "a second document, but no file beside %s names the token that ends one "
-                   "(eos_token of tokenizer_config.json); want its text as data.end_token, or none",
-                   k->job->tokenizer);
+                   "%s, but no file beside %s names the token that ends one (eos_token of "
+                   "tokenizer_config.json); want its text as data.end_token, or none",
+                   what, k->job->tokenizer);
 }
 
-static int tokeniser_take_document(void *arg, const struct document *d, struct err *err)
+/* A text, piece by piece. */
+static int tokeniser_take_text(struct tokeniser *k, const struct document *d, struct err *err)
 {
-    struct tokeniser *const k = arg;
-    int rc;
+    int rc = k->n_documents > 0 ? tokeniser_check_end(k, "a second document", err) : 0;
 
-    if (d->n == 0) {
-        k->n_empty++;
-        return 0;
-    }
-    rc = tokeniser_check_end(k, err);
     if (rc == 0)
         rc = tokenizer_encode(k->work, d->text, d->n, TOKENIZER_SPECIAL, tokeniser_take, k, err);
     if (rc == 0 && k->last < 0) { /* a tokenizer may have no token for any character of a text */
@@ -75,6 +75,174 @@ static int tokeniser_take_document(void *arg, const struct document *d, struct e
         return 0;
     }
     return rc == 0 ? tokeniser_end_document(k, err) : rc;
+}
+
+/* ---- examples ---- */
+
+static int tokeniser_keep(void *arg, const int32_t *token, size_t n, struct err *err)
+{
+    return buf_try_append(arg, token, n * sizeof *token, "the tokens of an example", err);
+}
+
+/* Encode the first n bytes of k->text. */
+static int tokeniser_encode(struct tokeniser *k, size_t n, int special, struct buf *out,
+                            struct err *err)
+{
+    buf_clear(out);
+    return tokenizer_encode(k->work, (const char *)k->text.data, n, special, tokeniser_keep, out,
+                            err);
+}
+
+/* How many of the example's tokens are of its first n bytes: those with which these bytes, encoded
+ * alone, begin, too. */
+static int tokeniser_count(struct tokeniser *k, size_t n, int special, size_t *count,
+                           struct err *err)
+{
+    const size_t n_tokens = k->tokens.len / sizeof(int32_t);
+    const int32_t *const whole = (const int32_t *)(const void *)k->tokens.data, *part;
+    size_t n_part;
+
+    *count = 0;
+    if (n == k->text.len)
+        *count = n_tokens;
+    if (n == 0 || n == k->text.len)
+        return 0;
+    if (tokeniser_encode(k, n, special, &k->part, err) < 0)
+        return err->code;
+    part = (const int32_t *)(const void *)k->part.data;
+    n_part = k->part.len / sizeof *part;
+    while (*count < n_tokens && *count < n_part && whole[*count] == part[*count])
+        (*count)++;
+    return 0;
+}
+
+/* Write k->tokens, of which those of the answers are learnt. */
+static int tokeniser_put_answers(struct tokeniser *k, int special, struct err *err)
+{
+    const struct chat_span *const span = (const struct chat_span *)(const void *)k->answers.data;
+    const int32_t *const token = (const int32_t *)(const void *)k->tokens.data;
+    const size_t n = k->tokens.len / sizeof *token;
+    size_t done = 0, place[2];
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < k->answers.len / sizeof *span; i++) {
+        rc = tokeniser_count(k, span[i].begin, special, &place[0], err);
+        if (rc == 0)
+            rc = tokeniser_count(k, span[i].end, special, &place[1], err);
+        if (rc == 0)
+            rc = token_writer_put(&k->writer, token + done, place[0] - done, 0, err);
+        if (rc == 0)
+            rc = token_writer_put(&k->writer, token + place[0], place[1] - place[0], 1, err);
+        done = place[1];
+    }
+    return rc == 0 ? token_writer_put(&k->writer, token + done, n - done, 0, err) : rc;
+}
+
+/* Encode the text of an example, and write its tokens. */
+static int tokeniser_put_example(struct tokeniser *k, int special, struct err *err)
+{
+    int rc = tokeniser_encode(k, k->text.len, special, &k->tokens, err);
+
+    if (rc == 0)
+        rc = tokeniser_put_answers(k, special, err);
+    if (rc == 0 && k->tokens.len > 0)
+        memcpy(&k->last, k->tokens.data + k->tokens.len - sizeof k->last, sizeof k->last);
+    return rc;
+}
+
+static int tokeniser_take_prompt(struct tokeniser *k, const struct document *d, struct err *err)
+{
+    const struct chat_span answer = {d->n, d->n + d->n_completion};
+
+    if (tokeniser_check_end(k, "a completion", err) < 0)
+        return err->code;
+    buf_append(&k->text, d->text, d->n);
+    buf_append(&k->text, d->completion, d->n_completion);
+    buf_append(&k->answers, &answer, sizeof answer);
+    if (tokeniser_put_example(k, TOKENIZER_SPECIAL, err) < 0)
+        return err->code;
+    return tokeniser_end_document(k, err);
+}
+
+/* Find the form of conversations, when the first one comes. */
+static int tokeniser_find_form(struct tokeniser *k, struct err *err)
+{
+    const struct tokeniser_job *const job = k->job;
+    const struct token_marks *const m = job->marks;
+    const char *mark;
+
+    if (k->chat.form != CHAT_AUTO)
+        return 0;
+    if (job->form == CHAT_AUTO && !m->template)
+        return err_set(err, ERR_CONFIG,
+                       "a conversation, but no file beside %s has a chat_template; want the form "
+                       "as data.template: " CHAT_FORMS,
+                       job->tokenizer);
+    if (job->form != CHAT_AUTO && chat_choose(&k->chat, job->form, m->bos, m->eos, err) < 0)
+        return err->code;
+    if (job->form == CHAT_AUTO && chat_find(&k->chat, m->template, m->bos, m->eos, err) < 0) {
+        k->chat.form = CHAT_AUTO;
+        return err_set(err, err->code,
+                       "the chat_template of %s is not read: %s; want the form that is meant, as "
+                       "data.template: " CHAT_FORMS,
+                       m->template_path, err->msg);
+    }
+    mark = chat_mark(k->chat.form);
+    if (tokenizer_number(k->tokenizer, mark) < 0)
+        log_warn("data.template %s writes %s, which is no token of %s: it becomes several tokens",
+                 chat_word(k->chat.form), mark, job->tokenizer);
+    log_info("data.template: conversations have the form %s%s%s", chat_word(k->chat.form),
+             job->form == CHAT_AUTO ? ", by " : "", job->form == CHAT_AUTO ? m->template_path : "");
+    return 0;
+}
+
+static int tokeniser_take_chat(struct tokeniser *k, const struct document *d, struct err *err)
+{
+    int rc = tokeniser_find_form(k, err);
+
+    if (rc == 0)
+        rc = chat_write(&k->chat, d->message, d->n_messages, &k->text, &k->answers, err);
+    if (rc == 0)
+        rc = tokeniser_put_example(k, TOKENIZER_BARE, err);
+    k->last = -1;
+    k->n_documents += rc == 0;
+    return rc == 0 ? token_writer_end(&k->writer, err) : rc;
+}
+
+/* ---- documents ---- */
+
+/* A stream of texts and single examples are different data sets. */
+static int tokeniser_check_kind(struct tokeniser *k, enum document_kind kind, struct err *err)
+{
+    static const char *const names[] = {
+        [TOKEN_FILE_TEXTS] = "a text", [TOKEN_FILE_EXAMPLES] = "a prompt or a conversation"};
+    const enum token_file_kind now = kind == DOCUMENT_TEXT ? TOKEN_FILE_TEXTS : TOKEN_FILE_EXAMPLES;
+
+    if (k->n_documents == 0)
+        k->kind = now;
+    if (k->kind == now)
+        return 0;
+    return err_set(err, ERR_CORRUPT,
+                   "it is %s, but the first document is %s; want either kind in data.path, and the "
+                   "other one in a data set of its own",
+                   names[now], names[k->kind]);
+}
+
+static int tokeniser_take_document(void *arg, const struct document *d, struct err *err)
+{
+    struct tokeniser *const k = arg;
+
+    if (d->kind == DOCUMENT_TEXT && d->n == 0) {
+        k->n_empty++;
+        return 0;
+    }
+    if (tokeniser_check_kind(k, d->kind, err) < 0)
+        return err->code;
+    buf_clear(&k->text);
+    buf_clear(&k->answers);
+    return d->kind == DOCUMENT_TEXT     ? tokeniser_take_text(k, d, err)
+           : d->kind == DOCUMENT_PROMPT ? tokeniser_take_prompt(k, d, err)
+                                        : tokeniser_take_chat(k, d, err);
 }
 
 static int tokeniser_open(struct tokeniser *k, struct err *err)
@@ -98,11 +266,14 @@ static void tokeniser_tell(const struct tokeniser *k, int64_t began_ns)
     const struct corpus *const c = k->job->corpus;
     char end[64] = "no token ends a document";
 
-    if (k->end >= 0)
+    if (k->chat.form != CHAT_AUTO)
+        snprintf(end, sizeof end, "conversations end as their template has it");
+    else if (k->end >= 0)
         snprintf(end, sizeof end, "token %d ends each", (int)k->end);
     log_info("data.tokenizer: %lld tokens of %lld documents in %.1f s; %s%s%s",
              (long long)k->writer.n_tokens, (long long)k->n_documents, clock_since_s(began_ns), end,
-             m->found ? ", by " : "", m->found ? m->found : "");
+             m->found && k->chat.form == CHAT_AUTO ? ", by " : "",
+             m->found && k->chat.form == CHAT_AUTO ? m->found : "");
     if (k->n_empty > 0)
         log_info("data.tokenizer: %lld documents without a token are left out",
                  (long long)k->n_empty);
@@ -116,7 +287,7 @@ static int tokeniser_write(struct tokeniser *k, struct err *err)
 {
     const struct corpus *const c = k->job->corpus;
     const int64_t began_ns = clock_mono_ns();
-    struct token_facts facts = {.kind = TOKEN_FILE_TEXTS};
+    struct token_facts facts = {0};
     int rc;
 
     log_info("data.tokenizer: %lld files, %.1f MB, become tokens in %s", (long long)c->n,
@@ -126,6 +297,7 @@ static int tokeniser_write(struct tokeniser *k, struct err *err)
         rc = err_set(err, ERR_CORRUPT, "%s: no document has a token; want texts", c->file[0].path);
     if (rc < 0)
         return rc;
+    facts.kind = k->kind;
     facts.vocab = tokenizer_vocab(k->tokenizer);
     facts.end = k->end;
     rc = token_writer_finish(&k->writer, k->job->key, &facts, err);
@@ -143,6 +315,10 @@ int tokeniser_run(const struct tokeniser_job *job, int fd, const char *path, str
     if (rc == 0)
         rc = tokeniser_write(&k, err);
     token_writer_drop(&k.writer);
+    buf_fini(&k.text);
+    buf_fini(&k.answers);
+    buf_fini(&k.tokens);
+    buf_fini(&k.part);
     tokenizer_work_free(k.work);
     tokenizer_free(k.tokenizer);
     return rc;

@@ -1,10 +1,16 @@
 /* tokeniser - makes the tokens of a corpus, and writes them to a file (data/token_file.h).
  *
+ * Texts are a stream: each has its end token behind it.  Prompts and conversations are examples:
+ * the tokens of a prompt, and of all that is no answer, are marked as unlearnt.  A text is encoded
+ * as a whole, as the tokenizers library does it.  So a token may have the last bytes of a prompt
+ * and the first of the answer; it is learnt.
+ *
  * Threads: any; pure but for the file.
  * Errors:  ERR_CONFIG (the tokenizer, the end token), ERR_CORRUPT (texts), ERR_IO, ERR_NOMEM. */
 #ifndef DATA_TOKENISER_H
 #define DATA_TOKENISER_H
 
+#include "data/chat.h"
 #include "data/corpus.h"
 #include "data/token_marks.h"
 
@@ -13,7 +19,8 @@ struct tokeniser_job {
     const char *tokenizer; /* a tokenizer.json */
     struct hash128 hash;   /* of that file */
     const struct token_marks *marks;
-    struct hash128 key; /* of the token file */
+    enum chat_form form; /* data.template */
+    struct hash128 key;  /* of the token file */
 };
 
 /* Fill the empty file `fd`, whose name for messages is `path`, and bring it to the disk. */

@@ -12,40 +12,9 @@
 #include <unistd.h>
 
 #include "data/tokenised.h"
-#include "sequence_set.h"
-#include "tokenizer_file.h"
+#include "text_place.h"
 
-enum { CONTEXT = 4, MOST_SETTINGS = 8, NAME = 256 };
-
-/* A corpus in FOLDER/data, and a tokenizer in FOLDER. */
-struct place {
-    char *data, *tokenizer;
-    struct setting settings[MOST_SETTINGS];
-    int n;
-};
-
-static void set(struct place *p, const char *key, const char *value)
-{
-    p->settings[p->n++] = (struct setting){key, value};
-}
-
-static struct place place_new(const char *folder)
-{
-    struct place p = {.data = xasprintf("%s/data", folder), .tokenizer = xstrdup(folder)};
-
-    if (mkdir(p.data, 0777) < 0)
-        fail();
-    write_tokenizer(folder, 0);
-    set(&p, "data.path", p.data);
-    set(&p, "data.tokenizer", p.tokenizer);
-    return p;
-}
-
-static void place_free(struct place *p)
-{
-    free(p->data);
-    free(p->tokenizer);
-}
+enum { CONTEXT = 4, NAME = 256 };
 
 static void make_sub(const struct place *p, const char *name)
 {
@@ -139,7 +108,7 @@ static void files_become_one_stream(void **state)
     write_texts(p.data, ".hidden/x.txt", "no");
     write_texts(p.data, "readme.md", "no");
     write_texts(*state, "tokenizer_config.json", "{\"eos_token\": {\"content\": \"<end>\"}}");
-    set(&p, "data.validation", "none");
+    place_set(&p, "data.validation", "none");
     ds = open_train(&p);
     assert_int_equal(ds->spec.field[0].n_classes, TOKENIZER_VOCAB);
     check_tokens(ds, "a |one|t\xc3\xa9|z|~e c\n|"); /* the first ends by itself */
@@ -173,9 +142,9 @@ static void parts_of_a_folder_are_named(void **state)
     write_texts(p.data, "a.txt", "first");
     write_texts(p.data, "new/b.txt", "second");
     write_texts(p.data, "v.text", "validates");
-    set(&p, "data.train", "new, a.txt");
-    set(&p, "data.validation", "v.text");
-    set(&p, "data.end_token", "<end>");
+    place_set(&p, "data.train", "new, a.txt");
+    place_set(&p, "data.validation", "v.text");
+    place_set(&p, "data.end_token", "<end>");
     ds = open_train(&p);
     check_tokens(ds, "second|first|");
     dataset_close(ds);
@@ -192,6 +161,9 @@ static const struct ends {
     const char *want;
 } ends[] = {
     {"config.json", "{\"eos_token_id\": 257}", NULL, 0, "one|two|"},
+    {"tokenizer_config.json", /* integers that no machine has */
+     "{\"model_max_length\": 1000000000000000019884624838656, \"eos_token\": \"<end>\"}", NULL, 0,
+     "one|two|"},
     {"generation_config.json", "{\"eos_token_id\": [257, 3]}", NULL, 0, "one|two|"},
     {"special_tokens_map.json", "{\"eos_token\": \"<end>\"}", NULL, 1, "^one|^two|"},
     {"tokenizer_config.json", "{\"eos_token\": \"<end>\"}", "none", 0, "onetwo"},
@@ -216,9 +188,9 @@ static void end_tokens_are_found(void **state)
         write_tokenizer(*state, c->begins);
         if (c->name)
             write_texts(*state, c->name, c->file);
-        set(&p, "data.validation", "none");
+        place_set(&p, "data.validation", "none");
         if (c->end_token)
-            set(&p, "data.end_token", c->end_token);
+            place_set(&p, "data.end_token", c->end_token);
         p.settings[p.n] = (struct setting){NULL, NULL};
         ds = open_train(&p);
         check_tokens(ds, c->want);
@@ -278,7 +250,7 @@ static void tokens_are_made_once(void **state)
     struct stat first, second;
 
     write_texts(p.data, "a.txt", "a text");
-    set(&p, "data.validation", "none");
+    place_set(&p, "data.validation", "none");
     dataset_close(open_train(&p));
     assert_int_equal(count_files(p.data, name), 1);
     path = xasprintf("%s/%s", p.data, name);
@@ -348,11 +320,11 @@ static void another_folder_may_have_the_tokens(void **state)
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd); /* nobody can create files there */
     p.settings[0].value = path;
     assert_int_equal(setenv("XDG_CACHE_HOME", cache, 1), 0);
-    set(&p, "data.validation", "none");
+    place_set(&p, "data.validation", "none");
     dataset_close(open_train(&p));
     assert_int_equal(count_files(in, name), 1);
     assert_int_equal(count_files(p.data, name), 0);
-    set(&p, "data.cache", *state);
+    place_set(&p, "data.cache", *state);
     dataset_close(open_train(&p));
     assert_int_equal(count_files(*state, name), 1);
     unsetenv("XDG_CACHE_HOME");
@@ -375,7 +347,7 @@ static void damaged_files_are_found(void **state)
     int fd;
 
     write_texts(p.data, "a.txt", "0123456789");
-    set(&p, "data.validation", "none");
+    place_set(&p, "data.validation", "none");
     dataset_close(open_train(&p));
     assert_int_equal(count_files(p.data, name), 1);
     path = xasprintf("%s/%s", p.data, name);
@@ -441,9 +413,11 @@ static const struct bad {
      "@/data/a.jsonl: line 2: it is no mapping of JSON; want one on each line, such as {\"text\": "
      "\"...\"}"},
     {"a.jsonl", "{\"content\": \"x\", \"id\": 1}", NULL, NULL, 0, ERR_CORRUPT,
-     "@/data/a.jsonl: line 1: it has the keys \"content\", \"id\"; want a text \"text\""},
+     "@/data/a.jsonl: line 1: it has the keys \"content\", \"id\"; want a text \"text\", or two "
+     "texts \"prompt\" and \"completion\", or a list \"messages\""},
     {"a.jsonl", "{}", NULL, NULL, 0, ERR_CORRUPT,
-     "@/data/a.jsonl: line 1: it has no keys; want a text \"text\""},
+     "@/data/a.jsonl: line 1: it has no keys; want a text \"text\", or two texts \"prompt\" and "
+     "\"completion\", or a list \"messages\""},
     {"a.jsonl", "{\"text\": \"\"}", NULL, NULL, 0, ERR_CORRUPT,
      "@/data/a.jsonl: no document has a token; want texts"},
     {"a.jsonl", "{\"text\": \"x\"}\n{\"text\": \"y\"}", NULL, NULL, 0, ERR_CONFIG,
@@ -495,7 +469,7 @@ static void check_bad(const char *folder, const struct bad *c)
     if (c->key && !strcmp(c->key, "data.tokenizer"))
         p.settings[1].value = c->value;
     else if (c->key)
-        set(&p, c->key, c->value);
+        place_set(&p, c->key, c->value);
     rc = open_set(&ds, &format_text, p.settings, &r, &err);
     assert_string_equal(err.msg + strlen("text: "), fill_in(want, sizeof want, c->want, folder));
     assert_int_equal(rc, c->code);

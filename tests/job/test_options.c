@@ -80,6 +80,8 @@ static const struct row {
      {"data.format=text", "data.path=/x", "data.tokenizer=/t"},
      "\"</s>\""},
     {"data.tokenizer", "bytes", {"data.format=text", "data.path=/x"}},
+    {"data.template", "gemma", {"data.format=text", "data.path=/x", "data.tokenizer=/t"}},
+    {"data.too_long", "refuse", {"data.format=text", "data.path=/x", "data.tokenizer=/t"}},
     {"data.cache", "/c", {"data.format=text", "data.path=/x", "data.tokenizer=/t"}, "\"/c\""},
     {"data.layout", "nchw", {"data.format=npy", "data.path=/x"}},
     {"data.targets.normalize", "auto", {"data.format=csv", "data.path=/x"}},
