@@ -361,6 +361,7 @@ static int text_check(const void *options, struct err *err)
     const char *const key = o->train                     ? "data.train"
                             : o->end_token               ? "data.end_token"
                             : o->cache                   ? "data.cache"
+                            : o->pack                    ? "data.pack"
                             : o->form != CHAT_AUTO       ? "data.template"
                             : o->too_long == TEXT_REFUSE ? "data.too_long"
                                                          : NULL;
@@ -405,6 +406,7 @@ static const struct option rows[] = {
          "With data.tokenizer FILE: the text of the token that ends a document; " TOKEN_MARKS_NONE
          ": no token does. Without it, the files beside the tokenizer say (eos_token of "
          "tokenizer_config.json, or eos_token_id of generation_config.json or config.json)."},
+    SEQUENCE_PACK_ROW(AT(pack)),
     {"data.template", OPT_CHOICE, AT(form), "auto", .choices = templates,
      .help = "The form in which conversations (messages in .jsonl files) become texts; auto: the "
              "chat_template beside the tokenizer says, if it is one of these."},

@@ -18,6 +18,7 @@ struct text_options {
     const char *end_token, *cache;
     enum chat_form form;
     enum text_too_long too_long;
+    int pack;
 };
 
 int text_tokens_open(struct dataset **out, const struct text_options *o,

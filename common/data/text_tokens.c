@@ -2,8 +2,9 @@
  *
  * Texts are a stream of tokens, cut into samples of the model's context, as the format tokens does.
  * Of prompts and conversations each is a sample: its tokens, and targets that are ignored where
- * nothing is to be learnt; behind its end are ignored targets alone.  The last tenth of the tokens,
- * or of the examples, validates, or files of its own do. */
+ * nothing is to be learnt; behind its end are ignored targets alone.  With data.pack a sample has
+ * several documents or examples (text_packed.h).  The last tenth of the tokens, or of the examples,
+ * validates, or files of its own do. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,6 +13,7 @@
 #include "base/util.h"
 #include "data/sequence.h"
 #include "data/text_impl.h"
+#include "data/text_packed.h"
 #include "data/tokenised.h"
 
 struct text_tokens {
@@ -19,6 +21,8 @@ struct text_tokens {
     struct token_file file;
     int64_t first; /* of this part's tokens, or examples: training's 0, validation's after nine
                       tenths */
+    int64_t n;     /* tokens, or examples, of this part */
+    struct packing packing; /* data.pack */
 };
 
 /* ---- where texts are ---- */
@@ -144,10 +148,22 @@ static int text_tokens_example(const struct dataset *ds, int64_t i, int field, v
     return 0;
 }
 
+static int text_tokens_packed(const struct dataset *ds, int64_t i, int field, void *room,
+                              const void **row, struct err *err)
+{
+    const struct text_tokens *t = container_of(ds, struct text_tokens, base);
+    int32_t *const to = room;
+
+    *row = room;
+    return text_packed_row(&t->packing, &t->file, i, field, to,
+                           (uint8_t *)(to + sequence_context(ds)), err);
+}
+
 static void text_tokens_close(struct dataset *ds)
 {
     struct text_tokens *t = container_of(ds, struct text_tokens, base);
 
+    packing_fini(&t->packing);
     token_file_close(&t->file);
     free(t);
 }
@@ -157,6 +173,9 @@ static const struct dataset_ops text_tokens_ops = {
 
 static const struct dataset_ops text_tokens_example_ops = {
     .name = "text", .row = text_tokens_example, .close = text_tokens_close};
+
+static const struct dataset_ops text_tokens_packed_ops = {
+    .name = "text", .row = text_tokens_packed, .close = text_tokens_close};
 
 /* The network may have more tokens than the tokenizer, but not fewer. */
 static int text_tokens_check_vocab(const struct text_tokens *t, const struct text_options *o,
@@ -244,15 +263,16 @@ static int text_tokens_check_long(const struct text_tokens *t, const struct text
 
 /* ---- opening ---- */
 
-static int text_tokens_count(struct text_tokens *t, int64_t n, const char *what, struct err *err)
+static int text_tokens_count(struct text_tokens *t, const char *what, struct err *err)
 {
     if (t->base.ops != &text_tokens_example_ops)
-        return sequence_samples(&t->base.n_samples, &t->base, n, what, err);
-    t->base.n_samples = n;
+        return sequence_samples(&t->base.n_samples, &t->base, t->n, what, err);
+    t->base.n_samples = t->n;
     t->base.room_bytes += (size_t)sequence_context(&t->base);
-    return n > 0 ? 0
-                 : err_set(err, ERR_CORRUPT,
-                           "%s: there is no example; give more, or set data.validation none", what);
+    return t->n > 0
+               ? 0
+               : err_set(err, ERR_CORRUPT,
+                         "%s: there is no example; give more, or set data.validation none", what);
 }
 
 /* Divide the tokens, or the examples, between training and validation. */
@@ -268,7 +288,35 @@ static int text_tokens_take_part(struct text_tokens *t, const struct text_option
                                         : "the last tenth of the texts";
 
     t->first = is_cut && !is_train ? n_train : 0;
-    return text_tokens_count(t, is_train || !is_cut ? n_train : n - n_train, what, err);
+    t->n = is_train || !is_cut ? n_train : n - n_train;
+    return o->pack && t->file.facts.kind == TOKEN_FILE_TEXTS ? 0 : text_tokens_count(t, what, err);
+}
+
+/* Samples of several documents, or examples, of this part.  Of an example what does not fit into a
+ * sample is left out; a text goes on in another sample. */
+static int text_tokens_pack(struct text_tokens *t, struct err *err)
+{
+    const int64_t context = sequence_context(&t->base);
+    const int is_text = t->file.facts.kind == TOKEN_FILE_TEXTS;
+    const struct text_packed_part part =
+        is_text
+            ? (struct text_packed_part){.end = t->file.facts.n_documents,
+                                        .from = t->first,
+                                        .to = t->first + t->n}
+            : (struct text_packed_part){
+                  .number = t->first, .end = t->first + t->n, .to = INT64_MAX, .most = context + 1};
+
+    if (text_packed_find(&t->packing, context, &t->file, &part, err) < 0)
+        return err->code;
+    if (t->packing.n_samples == 0)
+        return err_set(err, ERR_CORRUPT,
+                       "no document has two tokens, of which the second is the target of the "
+                       "first; give more text, or set data.validation none");
+    t->base.ops = &text_tokens_packed_ops;
+    t->base.n_samples = t->packing.n_samples;
+    t->base.room_bytes += is_text ? (size_t)context : 0;
+    sequence_pack(&t->base);
+    return 0;
 }
 
 int text_tokens_open(struct dataset **out, const struct text_options *o,
@@ -288,6 +336,8 @@ int text_tokens_open(struct dataset **out, const struct text_options *o,
         rc = text_tokens_take_part(t, o, request->purpose, err);
     if (rc == 0 && t->file.facts.kind == TOKEN_FILE_EXAMPLES)
         rc = text_tokens_check_long(t, o, request, err);
+    if (rc == 0 && o->pack)
+        rc = text_tokens_pack(t, err);
     if (rc < 0)
         text_tokens_close(&t->base);
     else
