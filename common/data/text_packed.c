@@ -1,4 +1,5 @@
-/* text_packed - samples of whole documents out of a file of tokens, which says where they begin. */
+/* text_packed - samples of whole documents out of a file of tokens, which says where they begin,
+ * and which of their tokens are learnt. */
 #include "data/text_packed.h"
 
 #include "base/util.h"

@@ -21,6 +21,25 @@ MISTRAL = {**CONFIG, "model_type": "mistral", "architectures": ["MistralForCausa
            "sliding_window": 5}
 
 
+def tokenizer():
+    """Byte b is token b; token 256 ends a document"""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    char = {b: chr(b) for b in plain}
+    char |= {b: chr(256 + i) for i, b in enumerate(b for b in range(256) if b not in char)}
+    return {"version": "1.0", "pre_tokenizer": {
+        "type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
+        "added_tokens": [{"id": 256, "content": "<end>", "special": True, "normalized": False}],
+        "model": {"type": "BPE", "vocab": {char[b]: b for b in range(256)}, "merges": []}}
+
+
+def examples():
+    """Prompts, and answers that follow from them; some are longer than a sample"""
+    draw = random.Random(7)
+    for _ in range(30):
+        prompt = "".join(draw.choice("abcdef") for _ in range(draw.choice((1, 3, 30))))
+        yield {"prompt": prompt, "completion": prompt[::-1][:draw.choice((1, 4, 9))]}
+
+
 def documents():
     """Some are longer than a sample, and one has no target"""
     draw = random.Random(5)
@@ -116,6 +135,19 @@ class Packed(dp.Case):
         self.write("train.bin", struct.pack(f"<{len(flat)}H", *flat))
         for n in (1, 2):
             self.assert_near(self.losses(f"other{n}", model, self.packed(), n), wanted, 1e-5)
+
+    def test_examples(self):
+        """Answers alone are targets, and what does not fit is cut, packed or not"""
+        self.write("net/tokenizer.json", json.dumps(tokenizer()).encode())
+        self.write("a.jsonl", "\n".join(map(json.dumps, examples())).encode())
+        model = self.net({**CONFIG, "vocab_size": 257})
+        data = {"data.format": "text", "data.path": self.path("a.jsonl"),
+                "data.end_token": "<end>"}
+        wanted = self.losses("alone", model, data)
+        self.assertLess(wanted[-1], wanted[0])
+        for n in (1, 3):
+            ours = self.losses(f"packed{n}", model, {**data, "data.pack": "true"}, n)
+            self.assert_near(ours, wanted, 1e-5)
 
     def refused(self, model, data, *words):
         text = self.run_driver(*EXACT, "--run-dir", "bad", job={**model, **data},
