@@ -19,7 +19,7 @@ faster than the first one.
   trace      report.trace of all steps but the first; LeNet has batches of 8
   lora       all parameters beside adapters of rank 8, for a GPT of 6 x 384
   base       the same for a GPT of 12 x 768 that begins with a file, and with model.base
-  pack       blocks of tokens beside data.pack, for a GPT of 6 x 384 with a context of 512 on the
+  pack       blocks of tokens beside data.pack, for a GPT of 6 x 384 with a context of 2048 on the
              paragraphs of tinyshakespeare, by bytes
   old        this build beside --old, another one; without --old these cases are left out
 
@@ -62,9 +62,9 @@ MODELS["gpt of 768"] = {**MODELS["gpt"], "model.layers": 12, "model.heads": 12,
 BASE = {"all parameters": {}, "model.lora": {"model.lora.rank": 8},
         **{f"model.base: {form}": {"model.lora.rank": 8, "model.base": form}
            for form in ("bfloat16", "int8")}}
-MODELS["gpt of documents"] = {**MODELS["gpt of 384"], "model.context": 512, "model.vocab": 256,
+MODELS["gpt of documents"] = {**MODELS["gpt of 384"], "model.context": 2048, "model.vocab": 256,
                               "data.format": "tokens", "data.train": "documents.bin",
-                              "train.global_batch": 4}
+                              "train.global_batch": 1}
 for key in ("data.path", "data.tokenizer"):
     del MODELS["gpt of documents"][key]
 PACK = {"blocks of tokens": {}, "data.pack": {"data.pack": "true", "data.end_token": 0}}
