@@ -5,6 +5,7 @@
 #include "import/folder.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,12 @@ enum {
     FOLDER_MOST_ANGLES = 1 << 24, /* elements of a table of rotary positions */
     FOLDER_MOST_MASKED = 1 << 14, /* tokens of a mask */
 };
+
+static const char *const gemma3_keys[] = {"attn_logit_softcapping",      "cache_implementation",
+                                          "final_logit_softcapping",     "hidden_activation",
+                                          "query_pre_attn_scalar",       "rope_local_base_freq",
+                                          "sliding_window_pattern",      "_sliding_window_pattern",
+                                          "use_bidirectional_attention", NULL};
 
 static const struct folder_family folder_families[] = {
     {.type = "llama", .packs = 1, .bias = BIAS_KEY, .has_mlp_bias = 1, .theta = 1e4, .padding = -1},
@@ -57,7 +64,7 @@ static const struct folder_family folder_families[] = {
      .packs = 1,
      .bias = BIAS_KEY,
      .qk_norm = QK_NORM_ALL,
-     .norms_results = 1,
+     .norms = NORMS_BEHIND,
      .theta = 1e4,
      .padding = 1},
     {.type = "phi3",
@@ -66,6 +73,23 @@ static const struct folder_family folder_families[] = {
      .is_joined = 1,
      .theta = 1e4,
      .padding = 32000},
+    {.type = "gemma3_text",
+     .packs = 1,
+     .bias = BIAS_KEY,
+     .qk_norm = QK_NORM_HEAD,
+     .window = WINDOW_PATTERN,
+     .span = 4096,
+     .norms = NORMS_BOTH,
+     .norms_add_one = 1,
+     .scales_embedding = 1,
+     .has_gelu = 1,
+     .keys = gemma3_keys,
+     .tied = 1,
+     .head_dim = 256,
+     .theta = 1e6,
+     .sliding_theta = 1e4,
+     .query_scalar = 256,
+     .padding = 0},
 };
 
 const struct folder_family *folder_family_of(const char *type)
@@ -94,7 +118,8 @@ char *folder_family_names(void)
 struct folder_net {
     struct folder_make make;
     const struct folder_config *c;
-    int cosine, sine, mask; /* NO_VALUE: no layer slides within the context */
+    int cosine[2], sine[2]; /* of layers that do not slide, and of those that do */
+    int mask;               /* NO_VALUE: no layer slides within the context */
 };
 
 /* The linear layer `name` of the module `of`. */
@@ -113,24 +138,31 @@ static int net_linear(struct folder_net *f, const char *of, const char *name, in
 
 static int net_norm(struct folder_net *f, const char *of, const char *name, int x)
 {
-    const struct import_value *v = &f->make.n->value[x];
+    struct folder_make *m = &f->make;
+    const struct import_value *v = &m->n->value[x];
     const int64_t width = v->dim[v->n_dims - 1];
+    int weight, y;
 
-    folder_module(&f->make, "%s.%s", of, name);
-    return folder_rms_norm(&f->make, x, folder_param(&f->make, "weight", width, 0), f->c->eps);
+    folder_module(m, "%s.%s", of, name);
+    if (!f->c->family->norms_add_one)
+        return folder_rms_norm(m, x, folder_param(m, "weight", width, 0), f->c->eps);
+    weight = folder_zeros(m, "weight", width);
+    y = folder_rms_norm(m, x, IMPORT_NO_VALUE, f->c->eps);
+    return folder_both(m, "mul.Tensor", y, folder_with(m, "add.Tensor", weight, 1));
 }
 
 /* Rotary positions of x [N,H,T,D]: x cos + (-x2, x1) sin. */
-static int net_rotate(struct folder_net *f, int x)
+static int net_rotate(struct folder_net *f, int x, int slides)
 {
     struct folder_make *m = &f->make;
     const int64_t half = f->c->head_dim / 2;
     const int first = folder_slice(m, x, 0, half),
               second = folder_slice(m, x, half, f->c->head_dim);
-    const int straight = folder_both(m, "mul.Tensor", x, f->cosine);
+    const int straight = folder_both(m, "mul.Tensor", x, f->cosine[slides]);
     const int turned = folder_cat(m, folder_one(m, "neg.default", second), first);
 
-    return folder_both(m, "add.Tensor", straight, folder_both(m, "mul.Tensor", turned, f->sine));
+    return folder_both(m, "add.Tensor", straight,
+                       folder_both(m, "mul.Tensor", turned, f->sine[slides]));
 }
 
 /* Queries, keys and values [N,T,heads * D] of x. */
@@ -170,14 +202,15 @@ static int net_attention(struct folder_net *f, const char *of, int layer, int x)
         folder_module(m, "%s", of);
         qkv[i] = folder_turn(m, qkv[i]);
         if (i < 2 && c->layer[layer].has_rope)
-            qkv[i] = net_rotate(f, qkv[i]);
+            qkv[i] = net_rotate(f, qkv[i], c->layer[layer].slides);
     }
-    y = folder_attend(m, qkv, c->layer[layer].slides ? f->mask : IMPORT_NO_VALUE, c->dropout);
+    y = folder_attend(m, qkv, c->layer[layer].slides ? f->mask : IMPORT_NO_VALUE, c->dropout,
+                      c->query_scalar > 0 ? 1 / sqrt(c->query_scalar) : 0);
     y = folder_join(m, folder_turn(m, y));
     return net_linear(f, of, "o_proj", y, c->width, c->attention_bias);
 }
 
-/* down(silu(gate(x)) * up(x)) */
+/* down(silu(gate(x)) * up(x)), or with gelu */
 static int net_mlp(struct folder_net *f, const char *of, int x)
 {
     const struct folder_config *c = f->c;
@@ -193,7 +226,8 @@ static int net_mlp(struct folder_net *f, const char *of, int x)
         up = net_linear(f, of, "up_proj", x, c->inner, c->mlp_bias);
     }
     folder_module(&f->make, "%s", of);
-    gate = folder_one(&f->make, "silu.default", gate);
+    gate = c->family->has_gelu ? folder_gelu_tanh(&f->make, gate)
+                               : folder_one(&f->make, "silu.default", gate);
     return net_linear(f, of, "down_proj", folder_both(&f->make, "mul.Tensor", gate, up), c->width,
                       c->mlp_bias);
 }
@@ -201,19 +235,21 @@ static int net_mlp(struct folder_net *f, const char *of, int x)
 static int net_layer(struct folder_net *f, int layer, int x)
 {
     struct arena *a = &f->make.n->arena;
-    const int behind = f->c->family->norms_results;
+    const enum folder_norms norms = f->c->family->norms;
     const char *of = arena_printf(a, "model.layers.%d", layer);
     const char *attention = arena_printf(a, "%s.self_attn", of),
                *mlp = arena_printf(a, "%s.mlp", of);
-    int y = behind ? x : net_norm(f, of, "input_layernorm", x);
+    const char *const before_mlp =
+        norms == NORMS_BOTH ? "pre_feedforward_layernorm" : "post_attention_layernorm";
+    int y = norms == NORMS_BEHIND ? x : net_norm(f, of, "input_layernorm", x);
 
     y = net_attention(f, attention, layer, y);
-    if (behind)
+    if (norms != NORMS_BEFORE)
         y = net_norm(f, of, "post_attention_layernorm", y);
     folder_module(&f->make, "%s", of);
     x = folder_both(&f->make, "add.Tensor", x, y);
-    y = net_mlp(f, mlp, behind ? x : net_norm(f, of, "post_attention_layernorm", x));
-    if (behind)
+    y = net_mlp(f, mlp, norms == NORMS_BEHIND ? x : net_norm(f, of, before_mlp, x));
+    if (norms != NORMS_BEFORE)
         y = net_norm(f, of, "post_feedforward_layernorm", y);
     folder_module(&f->make, "%s", of);
     return folder_both(&f->make, "add.Tensor", x, y);
@@ -223,14 +259,24 @@ static int net_layer(struct folder_net *f, int layer, int x)
 
 static void net_positions(struct folder_net *f)
 {
-    const int64_t n = f->c->context * f->c->head_dim;
+    static const char *const name[2][2] = {{"rotary_cos", "rotary_sin"},
+                                           {"sliding_cos", "sliding_sin"}};
+    const struct folder_config *c = f->c;
+    const int64_t n = c->context * c->head_dim;
     float *room = xmalloc((size_t)(2 * n) * sizeof *room);
 
-    folder_rope(f->c, room, room + n);
-    f->cosine =
-        folder_constant(&f->make, "rotary_cos", IMPORT_F32, f->c->context, f->c->head_dim, room);
-    f->sine = folder_constant(&f->make, "rotary_sin", IMPORT_F32, f->c->context, f->c->head_dim,
-                              room + n);
+    for (int i = 0; i < 2; i++) {
+        if (i == 1 && c->family->sliding_theta == 0) {
+            f->cosine[1] = f->cosine[0];
+            f->sine[1] = f->sine[0];
+            break;
+        }
+        folder_turns(c, &c->rope[i], room, room + n);
+        f->cosine[i] =
+            folder_constant(&f->make, name[i][0], IMPORT_F32, c->context, c->head_dim, room);
+        f->sine[i] =
+            folder_constant(&f->make, name[i][1], IMPORT_F32, c->context, c->head_dim, room + n);
+    }
     free(room);
 }
 
@@ -256,6 +302,17 @@ static void net_mask(struct folder_net *f)
     free(mask);
 }
 
+/* cap tanh(x / cap) */
+static int net_cap(struct folder_net *f, int x)
+{
+    struct folder_make *m = &f->make;
+
+    if (f->c->cap == 0)
+        return x;
+    x = folder_one(m, "tanh.default", folder_with(m, "div.Tensor", x, f->c->cap));
+    return folder_with(m, "mul.Tensor", x, f->c->cap);
+}
+
 static void net_make(struct import_network *n, const struct folder_config *c)
 {
     struct folder_net f = {.c = c};
@@ -268,13 +325,15 @@ static void net_make(struct import_network *n, const struct folder_config *c)
     folder_module(&f.make, "model.embed_tokens");
     table = folder_param(&f.make, "weight", c->vocab, c->width);
     x = folder_embed(&f.make, table, x, c->padding);
+    if (c->family->scales_embedding)
+        x = folder_with(&f.make, "mul.Tensor", x, sqrt((double)c->width));
     for (int i = 0; i < c->layers; i++)
         x = net_layer(&f, i, x);
     x = net_norm(&f, "model", "norm", x);
     folder_module(&f.make, "lm_head");
     if (!c->tied)
         table = folder_param(&f.make, "weight", c->vocab, c->width);
-    x = folder_linear(&f.make, x, table, IMPORT_NO_VALUE);
+    x = net_cap(&f, folder_linear(&f.make, x, table, IMPORT_NO_VALUE));
     n->output = arena_alloc(&n->arena, sizeof *n->output);
     n->output[n->n_outputs++] = (struct import_port){"logits", x};
 }

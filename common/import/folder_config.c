@@ -3,16 +3,14 @@
  *
  * Versions 5 and 4 of transformers differ in the rotary positions (rope_parameters; rope_theta and
  * rope_scaling) and in the name of the weights' type (dtype; torch_dtype). */
-#include <jansson.h>
 #include <limits.h>
-#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/util.h"
-#include "import/folder_impl.h"
+#include "import/folder_json.h"
 
 enum row_kind { ROW_COUNT, ROW_REAL, ROW_FLAG };
 
@@ -23,6 +21,7 @@ struct folder_row {
     size_t at;
     int is_needed;
     double least, most;
+    int is_of_few; /* 1: only of families that have it among their own keys */
 };
 
 #define FIELD(member) offsetof(struct folder_config, member)
@@ -34,11 +33,13 @@ static const struct folder_row folder_rows[] = {
     {"num_hidden_layers", ROW_COUNT, FIELD(layers), 1, 1, FOLDER_MOST_LAYERS},
     {"num_attention_heads", ROW_COUNT, FIELD(heads), 1, 1, 65536},
     {"num_key_value_heads", ROW_COUNT, FIELD(groups), 0, 1, 65536},
-    {"head_dim", ROW_COUNT, FIELD(head_dim), 0, 2, 4096},
+    {"head_dim", ROW_COUNT, FIELD(head_dim), 0, 2, FOLDER_MOST_HEAD},
     {"max_position_embeddings", ROW_COUNT, FIELD(positions), 1, 1, 1 << 30},
     {"rms_norm_eps", ROW_REAL, FIELD(eps), 1, 0, 1},
     {"initializer_range", ROW_REAL, FIELD(std), 0, 1e-9, 1},
     {"attention_dropout", ROW_REAL, FIELD(dropout), 0, 0, 1},
+    {"query_pre_attn_scalar", ROW_REAL, FIELD(query_scalar), 0, 1e-3, 1e6, 1},
+    {"final_logit_softcapping", ROW_REAL, FIELD(cap), 0, 1e-3, 1e6, 1},
     {"tie_word_embeddings", ROW_FLAG, FIELD(tied), 0, 0, 1},
     {"attention_bias", ROW_FLAG, FIELD(attention_bias), 0, 0, 1},
     {"mlp_bias", ROW_FLAG, FIELD(mlp_bias), 0, 0, 1},
@@ -94,29 +95,20 @@ static const char *const folder_harmless[] = {"_name_or_path",
                                               "use_cache",
                                               NULL};
 
-struct config_read {
-    json_t *root;
-    struct folder_config *c;
-    struct err *err;
-};
-
-#define config_bad(r, code, ...) config_name((r), err_set((r)->err, (code), __VA_ARGS__))
-
-static int config_name(const struct config_read *r, int rc)
+int folder_config_named(const struct config_read *r, int rc)
 {
     (void)rc;
     return err_wrap(r->err, "%s/config.json", r->c->path);
 }
 
-/* NULL: the key is missing, or null. */
-static const json_t *config_of(const struct config_read *r, const char *key)
+const json_t *folder_key(const struct config_read *r, const char *key)
 {
     const json_t *v = json_object_get(r->root, key);
 
     return json_is_null(v) ? NULL : v;
 }
 
-static int config_in(const char *const *list, const char *key)
+int folder_is_in(const char *const *list, const char *key)
 {
     for (; *list; list++)
         if (!strcmp(*list, key))
@@ -124,12 +116,16 @@ static int config_in(const char *const *list, const char *key)
     return 0;
 }
 
-static int config_is_row(const char *key)
+/* 1: all families know the key, or this one does. */
+static int config_knows(const struct config_read *r, const char *key)
 {
+    const char *const *own = r->c->family->keys;
+
     for (size_t i = 0; i < ARRAY_LEN(folder_rows); i++)
-        if (!strcmp(folder_rows[i].key, key))
+        if (!folder_rows[i].is_of_few && !strcmp(folder_rows[i].key, key))
             return 1;
-    return 0;
+    return folder_is_in(folder_read_keys, key) || folder_is_in(folder_harmless, key) ||
+           (own && folder_is_in(own, key));
 }
 
 static int config_refuse_unknown(const struct config_read *r)
@@ -137,16 +133,15 @@ static int config_refuse_unknown(const struct config_read *r)
     const char *key;
     json_t *v;
 
-    json_object_foreach(r->root, key, v) if (
-        !json_is_null(v) && !config_is_row(key) && !config_in(folder_read_keys, key) &&
-        !config_in(
-            folder_harmless,
-            key)) return config_bad(r, ERR_UNSUPPORTED,
-                                    "key %.60s is not known, and it could change what the network "
-                                    "computes; want a network without it (remove the key if it "
-                                    "changes "
-                                    "nothing), or export the network with torch.export.save",
-                                    key);
+    json_object_foreach(r->root, key, v)
+    {
+        if (!json_is_null(v) && !config_knows(r, key))
+            return config_bad(r, ERR_UNSUPPORTED,
+                              "key %.60s is not known, and it could change what the network "
+                              "computes; want a network without it (remove the key if it changes "
+                              "nothing), or export the network with torch.export.save",
+                              key);
+    }
     return 0;
 }
 
@@ -168,7 +163,7 @@ static int config_number(const struct config_read *r, const char *key, const jso
 static int config_row(const struct config_read *r, const struct folder_row *row)
 {
     char *at = (char *)r->c + row->at;
-    const json_t *v = config_of(r, row->key);
+    const json_t *v = folder_key(r, row->key);
     double number = 0;
 
     if (!v)
@@ -195,7 +190,7 @@ static int config_row(const struct config_read *r, const struct folder_row *row)
 /* A key that must have this value, or be missing, for what the network computes here. */
 static int config_only(const struct config_read *r, const char *key, double value)
 {
-    const json_t *v = config_of(r, key);
+    const json_t *v = folder_key(r, key);
     const double seen = json_is_boolean(v) ? json_is_true(v) : json_number_value(v);
 
     if (!v || ((json_is_number(v) || json_is_boolean(v)) && seen == value))
@@ -206,149 +201,44 @@ static int config_only(const struct config_read *r, const char *key, double valu
 
 static int config_refuse_values(const struct config_read *r)
 {
-    const json_t *act = config_of(r, "hidden_act");
+    const struct folder_family *family = r->c->family;
+    const char *const key = family->has_gelu ? "hidden_activation" : "hidden_act",
+                      *const want = family->has_gelu ? "gelu_pytorch_tanh" : "silu";
+    const json_t *act = folder_key(r, key);
 
-    if (act && (!json_is_string(act) || strcmp(json_string_value(act), "silu") != 0))
-        return config_bad(r, ERR_UNSUPPORTED, "hidden_act is %.40s, want silu",
-                          json_is_string(act) ? json_string_value(act) : "no text");
-    if (config_of(r, "quantization_config"))
+    if (act && (!json_is_string(act) || strcmp(json_string_value(act), want) != 0))
+        return config_bad(r, ERR_UNSUPPORTED, "%s is %.40s, want %s", key,
+                          json_is_string(act) ? json_string_value(act) : "no text", want);
+    if (folder_key(r, "attn_logit_softcapping"))
+        return config_bad(r, ERR_UNSUPPORTED,
+                          "attn_logit_softcapping: transformers computes no such caps for %s; want "
+                          "null",
+                          family->type);
+    if (folder_key(r, "quantization_config"))
         return config_bad(r, ERR_UNSUPPORTED,
                           "quantization_config: the weights are quantized; want the original ones, "
                           "in float32, bfloat16 or float16");
     if (config_only(r, "resid_pdrop", 0) < 0 || config_only(r, "embd_pdrop", 0) < 0 ||
         config_only(r, "partial_rotary_factor", 1) < 0 ||
         config_only(r, "is_encoder_decoder", 0) < 0 || config_only(r, "rope_interleaved", 0) < 0 ||
-        config_only(r, "use_mrope", 0) < 0)
+        config_only(r, "use_mrope", 0) < 0 || config_only(r, "use_bidirectional_attention", 0) < 0)
         return r->err->code;
     return 0;
-}
-
-/* ---- rotary positions ---- */
-
-static int rope_number(const struct config_read *r, const json_t *rope, const char *key, double *to)
-{
-    const json_t *v = json_object_get(rope, key);
-
-    if (!json_is_number(v) || !(json_number_value(v) > 0) || !isfinite(json_number_value(v)))
-        return config_bad(r, ERR_CONFIG, "rope_parameters: %s is %s, want a number above 0", key,
-                          v ? "no such number" : "missing");
-    *to = json_number_value(v);
-    return 0;
-}
-
-/* As rope_number, of a key that may be missing. */
-static int rope_optional(const struct config_read *r, const json_t *rope, const char *key,
-                         double def, double *to)
-{
-    const json_t *v = json_object_get(rope, key);
-
-    *to = def;
-    return !v || json_is_null(v) ? 0 : rope_number(r, rope, key, to);
-}
-
-/* Both bounds of the columns that are mixed, and the positions of pre-training. */
-static int rope_bounds(const struct config_read *r, const json_t *rope)
-{
-    struct folder_config *c = r->c;
-    const int is_yarn = c->rope_is_yarn;
-    const char *const low = is_yarn ? "beta_slow" : "low_freq_factor", *const high =
-                                                                           is_yarn
-                                                                               ? "beta_fast"
-                                                                               : "high_freq_factor";
-
-    if ((is_yarn ? rope_optional(r, rope, low, 1, &c->rope_low)
-                 : rope_number(r, rope, low, &c->rope_low)) < 0 ||
-        (is_yarn ? rope_optional(r, rope, high, 32, &c->rope_high)
-                 : rope_number(r, rope, high, &c->rope_high)) < 0 ||
-        rope_number(r, rope, "original_max_position_embeddings", &c->rope_positions) < 0)
-        return r->err->code;
-    return c->rope_high > c->rope_low
-               ? 0
-               : config_bad(r, ERR_CONFIG, "rope_parameters: %s is %g, want more than %s, %g", high,
-                            c->rope_high, low, c->rope_low);
-}
-
-static int rope_scaled(const struct config_read *r, const json_t *rope, const char *type)
-{
-    struct folder_config *c = r->c;
-
-    if (!strcmp(type, "default"))
-        return 0;
-    c->rope_is_llama3 = !strcmp(type, "llama3");
-    c->rope_is_yarn = !strcmp(type, "yarn");
-    if (!c->rope_is_llama3 && !c->rope_is_yarn && strcmp(type, "linear") != 0)
-        return config_bad(r, ERR_UNSUPPORTED,
-                          "rope_type %.40s is not supported; want default, linear, llama3 or yarn",
-                          type);
-    if (rope_number(r, rope, "factor", &c->rope_factor) < 0)
-        return r->err->code;
-    if (!c->rope_is_llama3 && !c->rope_is_yarn)
-        return 0;
-    if (rope_bounds(r, rope) < 0)
-        return r->err->code;
-    return c->rope_is_yarn ? rope_optional(r, rope, "attention_factor",
-                                           c->rope_factor > 1 ? 0.1 * log(c->rope_factor) + 1 : 1,
-                                           &c->rope_scale)
-                           : 0;
-}
-
-/* rope_scaling wins over rope_parameters, as in transformers. */
-static int config_rope(const struct config_read *r)
-{
-    static const char *const known[] = {"attention_factor",
-                                        "beta_fast",
-                                        "beta_slow",
-                                        "rope_theta",
-                                        "rope_type",
-                                        "type",
-                                        "factor",
-                                        "low_freq_factor",
-                                        "high_freq_factor",
-                                        "partial_rotary_factor",
-                                        "original_max_position_embeddings",
-                                        NULL};
-    const json_t *old = config_of(r, "rope_scaling"),
-                 *rope = old ? old : config_of(r, "rope_parameters"), *type, *part;
-    const char *key;
-    json_t *v;
-
-    r->c->rope_factor = r->c->rope_scale = 1;
-    if (config_of(r, "rope_theta") && rope_number(r, r->root, "rope_theta", &r->c->theta) < 0)
-        return r->err->code;
-    if (!rope)
-        return 0;
-    if (!json_is_object(rope))
-        return config_bad(r, ERR_CONFIG, "rope_parameters is no object");
-    json_object_foreach(
-        (json_t *)(uintptr_t)rope, key,
-        v) if (!config_in(known, key)) return config_bad(r, ERR_UNSUPPORTED,
-                                                         "rope_parameters: key %.60s is not known",
-                                                         key);
-    if (json_object_get(rope, "rope_theta") && rope_number(r, rope, "rope_theta", &r->c->theta) < 0)
-        return r->err->code;
-    part = json_object_get(rope, "partial_rotary_factor");
-    if (part && !json_is_null(part) && json_number_value(part) != 1)
-        return config_bad(r, ERR_UNSUPPORTED,
-                          "rope_parameters: partial_rotary_factor is %g, want 1: all columns turn",
-                          json_number_value(part));
-    type = json_object_get(rope, "rope_type");
-    type = type ? type : json_object_get(rope, "type");
-    if (type && !json_is_string(type))
-        return config_bad(r, ERR_CONFIG, "rope_parameters: rope_type is no text");
-    return rope_scaled(r, rope, type ? json_string_value(type) : "default");
 }
 
 /* ---- layers ---- */
 
 static int config_window(const struct config_read *r)
 {
-    const json_t *v = config_of(r, "sliding_window"), *use = config_of(r, "use_sliding_window");
+    const json_t *v = folder_key(r, "sliding_window"), *use = folder_key(r, "use_sliding_window");
     struct folder_config *c = r->c;
     const enum folder_window kind = c->family->window;
     const int is_missing = !json_object_get(r->root, "sliding_window") && c->family->span > 0;
     double number = (double)c->family->span;
 
     c->window = INT64_MAX;
+    if (kind == WINDOW_PATTERN && !v && !is_missing)
+        return config_bad(r, ERR_CONFIG, "sliding_window is null, want a number");
     if (kind == WINDOW_NONE || (!v && !is_missing) || (kind == WINDOW_TYPES && !json_is_true(use)))
         return kind == WINDOW_NONE && json_is_true(use)
                    ? config_bad(r, ERR_UNSUPPORTED,
@@ -366,17 +256,26 @@ static int config_window(const struct config_read *r)
 /* The element of a list of one for each layer. */
 static int config_list(const struct config_read *r, const char *key, const json_t **list)
 {
-    *list = config_of(r, key);
+    *list = folder_key(r, key);
     if (*list && (!json_is_array(*list) || json_array_size(*list) != (size_t)r->c->layers))
         return config_bad(r, ERR_CONFIG, "%s is no list of %lld elements, one a layer", key,
                           (long long)r->c->layers);
     return 0;
 }
 
+/* Each so many layers one does not slide; 0: the key has no such number. */
+static int config_pattern(const struct config_read *r)
+{
+    const json_t *v = folder_key(r, "sliding_window_pattern");
+    const json_int_t every = v ? json_integer_value(v) : 6;
+
+    return every > 0 && every <= FOLDER_MOST_LAYERS ? (int)every : 0;
+}
+
 /* 1: layer i slides.  < 0: its type is unknown. */
 static int config_slides(const struct config_read *r, const json_t *types, int i)
 {
-    const json_t *first = config_of(r, "max_window_layers");
+    const json_t *first = folder_key(r, "max_window_layers");
     const char *type = types ? json_string_value(json_array_get(types, (size_t)i)) : NULL;
     const int slides = type && !strcmp(type, "sliding_attention");
 
@@ -387,12 +286,14 @@ static int config_slides(const struct config_read *r, const json_t *types, int i
                           i, type ? type : "no text");
     if (r->c->window == INT64_MAX || r->c->family->window == WINDOW_ALL)
         return r->c->window < INT64_MAX;
+    if (!types && r->c->family->window == WINDOW_PATTERN)
+        return (i + 1) % config_pattern(r) != 0;
     return types ? slides : i >= (first ? (int)json_integer_value(first) : 28);
 }
 
 static int config_layers(const struct config_read *r)
 {
-    const json_t *types, *turns, *every = config_of(r, "no_rope_layer_interval");
+    const json_t *types, *turns, *every = folder_key(r, "no_rope_layer_interval");
     const json_int_t interval = every ? json_integer_value(every) : 4;
     int slides;
 
@@ -400,6 +301,9 @@ static int config_layers(const struct config_read *r)
         return r->err->code;
     if (interval < 1)
         return config_bad(r, ERR_CONFIG, "no_rope_layer_interval is no number of 1 or more");
+    if (!config_pattern(r))
+        return config_bad(r, ERR_CONFIG, "sliding_window_pattern is no number of 1 to %d",
+                          FOLDER_MOST_LAYERS);
     for (int i = 0; i < r->c->layers; i++) {
         struct folder_layer *l = &r->c->layer[i];
 
@@ -418,7 +322,7 @@ static int config_layers(const struct config_read *r)
 
 static int config_family(const struct config_read *r)
 {
-    const char *type = json_string_value(config_of(r, "model_type"));
+    const char *type = json_string_value(folder_key(r, "model_type"));
     char *names;
     int rc = 0;
 
@@ -469,7 +373,7 @@ static int config_fill(const struct config_read *r)
 
     if (config_family(r) < 0)
         return r->err->code;
-    c->theta = c->family->theta;
+    c->query_scalar = c->family->query_scalar;
     c->tied = c->family->tied;
     c->padding = c->family->padding;
     c->std = 0.02;
@@ -483,7 +387,7 @@ static int config_fill(const struct config_read *r)
     c->groups = c->groups ? c->groups : c->heads;
     c->attention_bias &= c->family->bias == BIAS_KEY;
     c->mlp_bias &= c->family->has_mlp_bias;
-    if (config_refuse_values(r) < 0 || config_sizes(r) < 0 || config_rope(r) < 0 ||
+    if (config_refuse_values(r) < 0 || config_sizes(r) < 0 || folder_config_rope(r) < 0 ||
         config_window(r) < 0)
         return r->err->code;
     return config_layers(r);

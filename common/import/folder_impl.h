@@ -16,9 +16,17 @@ enum folder_qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_ALL };
 enum folder_bias { BIAS_NONE, BIAS_KEY, BIAS_QKV };
 
 enum folder_window {
-    WINDOW_NONE, /* sliding_window means nothing to it */
-    WINDOW_ALL,  /* all layers slide, where sliding_window is a number */
-    WINDOW_TYPES /* with use_sliding_window, by layer_types or from max_window_layers on */
+    WINDOW_NONE,   /* sliding_window means nothing to it */
+    WINDOW_ALL,    /* all layers slide, where sliding_window is a number */
+    WINDOW_TYPES,  /* with use_sliding_window, by layer_types or from max_window_layers on */
+    WINDOW_PATTERN /* by layer_types, or all but each sliding_window_pattern-th */
+};
+
+/* Where the norms of a layer stand. */
+enum folder_norms {
+    NORMS_BEFORE, /* attention and MLP */
+    NORMS_BEHIND, /* them */
+    NORMS_BOTH
 };
 
 /* A family is the difference from Llama. */
@@ -28,21 +36,44 @@ struct folder_family {
     enum folder_bias bias;
     enum folder_qk_norm qk_norm;
     enum folder_window window;
-    int norms_results; /* 1: norms stand behind attention and MLP, not before them */
-    int is_joined;     /* 1: qkv_proj and gate_up_proj are one product each */
-    int skips_rope;    /* 1: no_rope_layers says which layers have no rotary positions */
+    enum folder_norms norms;
+    int norms_add_one;       /* 1: a norm multiplies by 1 + weight */
+    int scales_embedding;    /* 1: by the root of hidden_size */
+    int has_gelu;            /* 1: the gate is gelu's by tanh, not silu */
+    const char *const *keys; /* of its config.json alone, ended by NULL; NULL: none */
+    int is_joined;           /* 1: qkv_proj and gate_up_proj are one product each */
+    int skips_rope;          /* 1: no_rope_layers says which layers have no rotary positions */
     int has_mlp_bias;
     /* Of keys that config.json lacks: */
     int tied;
     int64_t head_dim; /* 0: hidden_size / num_attention_heads */
     double theta;
-    int64_t padding; /* -1: none */
-    int64_t span;    /* sliding_window; 0: none */
+    double sliding_theta; /* 0: layers that slide have the positions of the others */
+    double query_scalar;  /* 0: head_dim */
+    int64_t padding;      /* -1: none */
+    int64_t span;         /* sliding_window; 0: none */
 };
 
 struct folder_layer {
     int slides, has_rope;
 };
+
+enum rope_kind {
+    ROPE_DIVIDED, /* all frequencies, by `factor` */
+    ROPE_LLAMA3,
+    ROPE_YARN,
+    ROPE_LONG /* each column by a factor of its own (folder_config.column) */
+};
+
+/* Rotary positions of layers. */
+struct folder_rope {
+    enum rope_kind kind;
+    double theta, factor, low, high;
+    double positions; /* of pre-training */
+    double scale;     /* of cos and sin */
+};
+
+enum { FOLDER_MOST_HEAD = 4096 };
 
 /* The network by its config.json. */
 struct folder_config {
@@ -50,11 +81,12 @@ struct folder_config {
     const char *path; /* the folder's */
     int64_t vocab, width, inner, layers, heads, groups, head_dim, positions, window, padding,
         context;
-    double eps, std, dropout, theta;
+    double eps, std, dropout;
+    double query_scalar; /* scores are divided by its root; 0: head_dim */
+    double cap;          /* of logits: cap tanh(x / cap); 0: none */
     int tied, attention_bias, mlp_bias;
-    int rope_is_llama3, rope_is_yarn; /* else frequencies are divided by rope_factor */
-    double rope_factor, rope_low, rope_high, rope_positions;
-    double rope_scale; /* yarn's factor of cos and sin; else 1 */
+    struct folder_rope rope[2];            /* of layers that do not slide, and of those that do */
+    float column[2][FOLDER_MOST_HEAD / 2]; /* ROPE_LONG: up to `positions` tokens, and beyond */
     struct folder_layer layer[FOLDER_MOST_LAYERS];
 };
 
@@ -65,9 +97,10 @@ int folder_config_read(const char *text, size_t len, struct folder_config *c, ch
 const struct folder_family *folder_family_of(const char *type); /* NULL: there is none */
 char *folder_family_names(void);                                /* "llama, ..."; for free() */
 
-/* cos and sin of the rotary positions, [context, head_dim] each, as transformers computes them in
- * float32. */
-void folder_rope(const struct folder_config *c, float *cosine, float *sine);
+/* cos and sin of the rotary positions `rope` of c, [context, head_dim] each, as transformers
+ * computes them in float32. */
+void folder_turns(const struct folder_config *c, const struct folder_rope *rope, float *cosine,
+                  float *sine);
 
 /* ---- nodes ---- */
 
@@ -90,18 +123,23 @@ int folder_param(struct folder_make *m, const char *name, int64_t a, int64_t b);
 int folder_constant(struct folder_make *m, const char *name, enum import_type type, int64_t a,
                     int64_t b, const void *elements); /* [1,1,a,b] */
 
+/* The same, [a], that begins as zeros with model.init: random. */
+int folder_zeros(struct folder_make *m, const char *name, int64_t a);
+
 /* Append nodes; each returns the value that it makes. */
 int folder_embed(struct folder_make *m, int table, int tokens, int64_t padding);
-int folder_linear(struct folder_make *m, int x, int weight, int bias); /* bias: or NO_VALUE */
-int folder_rms_norm(struct folder_make *m, int x, int weight, double eps);
+int folder_linear(struct folder_make *m, int x, int weight, int bias);     /* bias: or NO_VALUE */
+int folder_rms_norm(struct folder_make *m, int x, int weight, double eps); /* weight: likewise */
 int folder_heads(struct folder_make *m, int x, int64_t heads); /* [N,T,H*D]: [N,T,H,D] */
 int folder_join(struct folder_make *m, int x);                 /* and back */
 int folder_turn(struct folder_make *m, int x);                 /* [N,T,H,D] and [N,H,T,D] */
 int folder_both(struct folder_make *m, const char *target, int a, int b); /* as a is */
 int folder_one(struct folder_make *m, const char *target, int x);
+int folder_with(struct folder_make *m, const char *target, int x, double other);
+int folder_gelu_tanh(struct folder_make *m, int x);
 int folder_slice(struct folder_make *m, int x, int64_t start, int64_t end); /* of the last */
 int folder_cat(struct folder_make *m, int a, int b);                        /* of the last */
-/* mask: a constant, or NO_VALUE: causal. */
-int folder_attend(struct folder_make *m, const int qkv[3], int mask, double dropout);
+/* mask: a constant, or NO_VALUE: causal.  scale: of scores; 0: by the root of the head's width. */
+int folder_attend(struct folder_make *m, const int qkv[3], int mask, double dropout, double scale);
 
 #endif

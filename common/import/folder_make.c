@@ -98,6 +98,14 @@ int folder_param(struct folder_make *m, const char *name, int64_t a, int64_t b)
                                   .dim = {a, b}});
 }
 
+int folder_zeros(struct folder_make *m, const char *name, int64_t a)
+{
+    const int v = folder_param(m, name, a, 0);
+
+    m->n->tensor[m->n->value[v].tensor].is_even = 1; /* all are `even`, 0 */
+    return v;
+}
+
 int folder_constant(struct folder_make *m, const char *name, enum import_type type, int64_t a,
                     int64_t b, const void *elements)
 {
@@ -206,7 +214,8 @@ int folder_rms_norm(struct folder_make *m, int x, int weight, double eps)
     folder_put_value(m, "input", x);
     make_put(m, "normalized_shape", IMPORT_INTS, 1)->ints =
         arena_copy(&m->n->arena, &width, sizeof width);
-    folder_put_value(m, "weight", weight);
+    if (weight != IMPORT_NO_VALUE)
+        folder_put_value(m, "weight", weight);
     folder_put_real(m, "eps", eps);
     return make_folder_node(m, "rms_norm.default", v.n_dims, v.dim);
 }
@@ -257,6 +266,27 @@ int folder_one(struct folder_make *m, const char *target, int x)
     return make_folder_node(m, target, v.n_dims, v.dim);
 }
 
+int folder_with(struct folder_make *m, const char *target, int x, double other)
+{
+    const struct import_value v = *make_seen(m, x);
+    int y;
+
+    folder_put_value(m, "self", x);
+    folder_put_real(m, "other", other);
+    y = make_folder_node(m, target, v.n_dims, v.dim);
+    m->n->value[y].symbol[0] = v.symbol[0];
+    return y;
+}
+
+int folder_gelu_tanh(struct folder_make *m, int x)
+{
+    const struct import_value v = *make_seen(m, x);
+
+    folder_put_value(m, "self", x);
+    make_put(m, "approximate", IMPORT_TEXT, 1)->text = "tanh";
+    return make_folder_node(m, "gelu.default", v.n_dims, v.dim);
+}
+
 int folder_slice(struct folder_make *m, int x, int64_t start, int64_t end)
 {
     struct import_value v = *make_seen(m, x);
@@ -280,7 +310,7 @@ int folder_cat(struct folder_make *m, int a, int b)
     return make_folder_node(m, "cat.default", v.n_dims, v.dim);
 }
 
-int folder_attend(struct folder_make *m, const int qkv[3], int mask, double dropout)
+int folder_attend(struct folder_make *m, const int qkv[3], int mask, double dropout, double scale)
 {
     const struct import_value v = *make_seen(m, qkv[0]);
 
@@ -291,6 +321,8 @@ int folder_attend(struct folder_make *m, const int qkv[3], int mask, double drop
         folder_put_value(m, "attn_mask", mask);
     folder_put_real(m, "dropout_p", dropout);
     folder_put_flag(m, "is_causal", mask == IMPORT_NO_VALUE);
+    if (scale > 0)
+        folder_put_real(m, "scale", scale);
     folder_put_flag(m, "enable_gqa", 1);
     return make_folder_node(m, "scaled_dot_product_attention.default", 4, v.dim);
 }

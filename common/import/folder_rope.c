@@ -14,63 +14,73 @@
 
 /* Llama 3.1: slow frequencies are divided by the factor, fast ones stay, and those between are
  * mixed. */
-static float rope_llama3(const struct folder_config *c, float frequency)
+static float rope_llama3(const struct folder_rope *rope, float frequency)
 {
     const double length = 2 * M_PI / (double)frequency;
-    const double slow = c->rope_positions / c->rope_low, fast = c->rope_positions / c->rope_high;
-    const float divided = frequency / (float)c->rope_factor;
+    const double slow = rope->positions / rope->low, fast = rope->positions / rope->high;
+    const float divided = frequency / (float)rope->factor;
     float share;
 
     if (length > slow)
         return divided;
     if (length < fast)
         return frequency;
-    share = (float)((c->rope_positions / length - c->rope_low) / (c->rope_high - c->rope_low));
+    share = (float)((rope->positions / length - rope->low) / (rope->high - rope->low));
     return (1 - share) * divided + share * frequency;
 }
 
 /* The column that turns so often within the positions of pre-training. */
-static double rope_column(const struct folder_config *c, double turns)
+static double rope_column(const struct folder_rope *rope, int64_t head_dim, double turns)
 {
-    return (double)c->head_dim * log(c->rope_positions / (turns * 2 * M_PI)) / (2 * log(c->theta));
+    return (double)head_dim * log(rope->positions / (turns * 2 * M_PI)) / (2 * log(rope->theta));
 }
 
 /* YaRN: columns before the first one stay, those behind the last one are divided by the factor, and
  * those between are mixed. */
-static float rope_yarn(const struct folder_config *c, int64_t i, float frequency)
+static float rope_yarn(const struct folder_rope *rope, int64_t head_dim, int64_t i, float frequency)
 {
-    const double first = fmax(floor(rope_column(c, c->rope_high)), 0);
-    double last = fmin(ceil(rope_column(c, c->rope_low)), (double)c->head_dim - 1);
+    const double first = fmax(floor(rope_column(rope, head_dim, rope->high)), 0);
+    double last = fmin(ceil(rope_column(rope, head_dim, rope->low)), (double)head_dim - 1);
     float share;
 
     if (last == first)
         last += 0.001;
     share = (float)fmin(fmax(((double)i - first) / (last - first), 0), 1);
-    return frequency / (float)c->rope_factor * share + frequency * (1 - share);
+    return frequency / (float)rope->factor * share + frequency * (1 - share);
 }
 
-static float rope_frequency(const struct folder_config *c, int64_t i)
+static float rope_frequency(const struct folder_config *c, const struct folder_rope *rope,
+                            int64_t i)
 {
-    const float frequency = 1 / powf((float)c->theta, (float)(2 * i) / (float)c->head_dim);
+    const float power = powf((float)rope->theta, (float)(2 * i) / (float)c->head_dim);
 
-    if (c->rope_is_yarn)
-        return rope_yarn(c, i, frequency);
-    return c->rope_is_llama3 ? rope_llama3(c, frequency) : frequency / (float)c->rope_factor;
+    switch (rope->kind) {
+    case ROPE_LONG:
+        return 1 / (c->column[(double)c->context > rope->positions][i] * power);
+    case ROPE_YARN:
+        return rope_yarn(rope, c->head_dim, i, 1 / power);
+    case ROPE_LLAMA3:
+        return rope_llama3(rope, 1 / power);
+    case ROPE_DIVIDED:
+        break;
+    }
+    return 1 / power / (float)rope->factor;
 }
 
-void folder_rope(const struct folder_config *c, float *cosine, float *sine)
+void folder_turns(const struct folder_config *c, const struct folder_rope *rope, float *cosine,
+                  float *sine)
 {
     const int64_t half = c->head_dim / 2;
 
     for (int64_t i = 0; i < half; i++) {
-        const float frequency = rope_frequency(c, i);
+        const float frequency = rope_frequency(c, rope, i);
 
         for (int64_t t = 0; t < c->context; t++) {
             const float angle = (float)t * frequency;
 
             for (int64_t k = i; k < c->head_dim; k += half) {
-                cosine[t * c->head_dim + k] = (float)(c->rope_scale * cos((double)angle));
-                sine[t * c->head_dim + k] = (float)(c->rope_scale * sin((double)angle));
+                cosine[t * c->head_dim + k] = (float)(rope->scale * cos((double)angle));
+                sine[t * c->head_dim + k] = (float)(rope->scale * sin((double)angle));
             }
         }
     }

@@ -99,6 +99,52 @@ static void test_rope(void **state)
     import_network_free(c);
 }
 
+/* Versions 4 and 5 of transformers write Gemma 3's two kinds of positions differently. */
+static void test_rope_by_type(void **state)
+{
+    struct import_network *old =
+        parse_good(OF("gemma3_text", ", \"rope_theta\": 500, \"rope_local_base_freq\": 50, "
+                                     "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}, "
+                                     "\"sliding_window_pattern\": 2"),
+                   16);
+    struct import_network *new = parse_good(
+        OF("gemma3_text",
+           ", \"rope_parameters\": {\"full_attention\": {\"rope_type\": \"linear\", \"factor\": "
+           "4, \"rope_theta\": 500}, \"sliding_attention\": {\"rope_theta\": 50}}, "
+           "\"layer_types\": [\"sliding_attention\", \"full_attention\"]"),
+        16);
+    const char *const names[] = {"rotary_cos", "rotary_sin", "sliding_cos", "sliding_sin"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        assert_memory_equal(tensor_of(old, names[i])->bytes, tensor_of(new, names[i])->bytes,
+                            (size_t)16 * 256 * sizeof(float));
+    assert_true(fabsf(cosines(new)[256] - cosf(0.25f)) < 1e-6f);
+    assert_memory_not_equal(cosines(new), tensor_of(new, "sliding_cos")->bytes, 4096);
+    /* norms begin as zeros */
+    assert_int_equal(tensor_of(new, "model.norm.weight")->is_even, 1);
+    assert_true(tensor_of(new, "model.norm.weight")->even == 0);
+    import_network_free(old);
+    import_network_free(new);
+}
+
+/* The context decides which of longrope's lists counts. */
+static void test_rope_long(void **state)
+{
+    static const char text[] =
+        OF("phi3", ", \"pad_token_id\": 0, \"original_max_position_embeddings\": 16, "
+                   "\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [2, 1, 1, 1], "
+                   "\"long_factor\": [4, 1, 1, 1]}");
+    struct import_network *narrow = parse_good(text, 16), *wide = parse_good(text, 17);
+    const float scale = sqrtf(1 + logf(2048.0f / 16) / logf(16));
+
+    (void)state;
+    assert_true(fabsf(cosines(narrow)[8] - scale * cosf(0.5f)) < 1e-6f);
+    assert_true(fabsf(cosines(wide)[8] - scale * cosf(0.25f)) < 1e-6f);
+    import_network_free(narrow);
+    import_network_free(wide);
+}
+
 /* Checkpoints are float32, whatever the folder's weights are. */
 static void test_config(void **state)
 {
@@ -191,8 +237,25 @@ static const struct {
     {LLAMA(", \"pad_token_id\": 50"), ERR_CONFIG, "pad_token_id is 50, want null or 0 to 49"},
     {LLAMA(", \"use_sliding_window\": true"), ERR_UNSUPPORTED, "use_sliding_window"},
     {LLAMA(", \"quantization_config\": {\"bits\": 4}"), ERR_UNSUPPORTED, "are quantized"},
-    {LLAMA(", \"rope_parameters\": {\"rope_type\": \"dynamic\"}"), ERR_UNSUPPORTED,
-     "rope_type dynamic is not supported; want default, linear, llama3 or yarn"},
+    {LLAMA(", \"rope_parameters\": {\"rope_type\": \"axial\"}"), ERR_UNSUPPORTED,
+     "rope_type axial is not supported; want default, linear, dynamic, llama3"},
+    {LLAMA(", \"rope_parameters\": {\"rope_type\": \"dynamic\"}"), ERR_CONFIG, "factor is missing"},
+    {LLAMA(", \"rope_parameters\": {\"rope_type\": \"longrope\", \"short_factor\": [1, 1, 1]}"),
+     ERR_CONFIG, "short_factor is no list of 4 numbers, half of head_dim"},
+    {LLAMA(", \"rope_parameters\": {\"rope_type\": \"longrope\", \"short_factor\": "
+           "[1, 1, 1, 1], \"long_factor\": [1, 1, 0, 1]}"),
+     ERR_CONFIG, "long_factor: element 2 is no number above 0"},
+    {LLAMA(", \"final_logit_softcapping\": 30.0"), ERR_UNSUPPORTED, "key final_logit_softcapping"},
+    {OF("gemma3_text", ", \"attn_logit_softcapping\": 50.0"), ERR_UNSUPPORTED,
+     "attn_logit_softcapping"},
+    {OF("gemma3_text", ", \"hidden_activation\": \"silu\""), ERR_UNSUPPORTED,
+     "hidden_activation is silu, want gelu_pytorch_tanh"},
+    {OF("gemma3_text", ", \"sliding_window\": null"), ERR_CONFIG, "sliding_window is null"},
+    {OF("gemma3_text", ", \"sliding_window_pattern\": 0"), ERR_CONFIG, "sliding_window_pattern"},
+    {OF("gemma3_text", ", \"use_bidirectional_attention\": true"), ERR_UNSUPPORTED,
+     "use_bidirectional_attention"},
+    {OF("gemma3_text", ", \"rope_parameters\": {\"rope_theta\": 5.0}"), ERR_UNSUPPORTED,
+     "key rope_theta is not known; want full_attention and sliding_attention"},
     {LLAMA(", \"rope_parameters\": {\"mscale\": 1}"), ERR_UNSUPPORTED, "key mscale"},
     {LLAMA(", \"rope_parameters\": {\"partial_rotary_factor\": 0.5}"), ERR_UNSUPPORTED,
      "partial_rotary_factor is 0.5, want 1"},
@@ -245,10 +308,11 @@ static void test_context(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),   cmocka_unit_test(test_tied),
-        cmocka_unit_test(test_rope),    cmocka_unit_test(test_config),
-        cmocka_unit_test(test_window),  cmocka_unit_test(test_window_missing),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_context),
+        cmocka_unit_test(test_names),        cmocka_unit_test(test_tied),
+        cmocka_unit_test(test_rope),         cmocka_unit_test(test_config),
+        cmocka_unit_test(test_rope_by_type), cmocka_unit_test(test_rope_long),
+        cmocka_unit_test(test_window),       cmocka_unit_test(test_window_missing),
+        cmocka_unit_test(test_refused),      cmocka_unit_test(test_context),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -31,6 +31,8 @@ SMALL = dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key
              pad_token_id=None, bos_token_id=1, eos_token_id=2)
 LLAMA3 = dict(rope_type="llama3", rope_theta=500.0, factor=8.0, low_freq_factor=1.0,
               high_freq_factor=4.0, original_max_position_embeddings=16)
+LONG = dict(rope_type="longrope", rope_theta=100.0, short_factor=[1.0 + i / 8 for i in range(8)],
+            long_factor=[1.5 + i for i in range(8)])
 
 FAMILIES = {
     "llama": (t.LlamaForCausalLM, t.LlamaConfig(**SMALL)),
@@ -48,6 +50,18 @@ FAMILIES = {
     "smollm3": (t.SmolLM3ForCausalLM, t.SmolLM3Config(**SMALL, no_rope_layer_interval=2)),
     "olmo2": (t.Olmo2ForCausalLM, t.Olmo2Config(**SMALL)),
     "phi3": (t.Phi3ForCausalLM, t.Phi3Config(**SMALL)),
+    "dynamic": (t.LlamaForCausalLM, t.LlamaConfig(
+        **SMALL, rope_parameters=dict(rope_type="dynamic", rope_theta=100.0, factor=3.0))),
+    "long": (t.Phi3ForCausalLM, t.Phi3Config(
+        **SMALL, original_max_position_embeddings=8, rope_parameters=LONG)),
+    "short": (t.Phi3ForCausalLM, t.Phi3Config(
+        **SMALL, original_max_position_embeddings=LENGTH, rope_parameters=LONG)),
+    "gemma3": (t.Gemma3ForCausalLM, t.Gemma3TextConfig(
+        **{**SMALL, "pad_token_id": 0}, head_dim=24, sliding_window=5, query_pre_attn_scalar=20,
+        final_logit_softcapping=3.0, layer_types=["sliding_attention", "full_attention"],
+        rope_parameters=dict(
+            full_attention=dict(rope_type="linear", rope_theta=1000.0, factor=2.0),
+            sliding_attention=dict(rope_type="default", rope_theta=100.0)))),
 }
 
 

@@ -28,7 +28,8 @@ from test_folder import FAMILIES, VOCAB, move  # noqa: E402
 STEPS, CONTEXT, END, RATE = 20, 32, 2, 0.003
 RANKS = (1, 2, 3)
 NETWORKS = {
-    **{name: FAMILIES[name] for name in ("llama3", "yarn", "mistral", "qwen3", "smollm3", "olmo2")},
+    **{name: FAMILIES[name] for name in ("llama3", "yarn", "mistral", "qwen3", "smollm3", "olmo2",
+                                         "gemma3")},
     "gpt2": (t.GPT2LMHeadModel, t.GPT2Config(
         vocab_size=VOCAB, n_positions=CONTEXT, n_layer=2, n_head=4, n_embd=64, resid_pdrop=0,
         embd_pdrop=0, attn_pdrop=0, bos_token_id=0, eos_token_id=0, use_cache=False)),
