@@ -5,6 +5,8 @@
 #   deploy/deps.sh --bundle   these, and those for deploy/bundle.sh
 #   deploy/deps.sh --tests    all these, and those for tests/run.sh
 #   deploy/deps.sh --run      only those for running a built daemon
+#   deploy/deps.sh --cluster  launchers that tests/run.sh cluster starts: Slurm, MPICH, sshd.  Where
+#                             systemd runs, Debian starts their services; the tests need none of it
 #   --list                    with any of them: prints the package names and changes nothing
 #
 # Of the packages for tests chromium (380 MB on the disk with its driver) shows the page of --http,
@@ -26,6 +28,8 @@ test_packages='libcmocka-dev spin python3 clang clang-format lld llvm
     libclang-rt-14-dev git debootstrap iproute2 util-linux procps systemd openmpi-bin
     python3-venv python3-yaml python3-jsonschema groff-base zsh fish
     chromium chromium-driver prometheus'
+cluster_packages='slurm-wlm munge mpich openmpi-bin openssh-server openssh-client iproute2
+    util-linux python3-yaml'
 
 fail()
 {
@@ -41,9 +45,10 @@ for arg in "$@"; do
     --build) wanted=$build_packages ;;
     --bundle) wanted="$build_packages $bundle_packages" ;;
     --tests) wanted="$build_packages $bundle_packages $test_packages" ;;
+    --cluster) wanted=$cluster_packages ;;
     --list) list=yes ;;
     -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" && exit 0 ;;
-    *) fail "unknown argument '$arg'; known: --run --build --bundle --tests --list" ;;
+    *) fail "unknown argument '$arg'; known: --run --build --bundle --tests --cluster --list" ;;
     esac
 done
 

@@ -30,6 +30,9 @@
 #                               `format lint` does both, as the hook tests/hooks/pre-commit does
 #   tests/run.sh sim [N]        N schedules of the protocol, a million, of each kind under a fake
 #                               network; session_sim --show SEED tells one, line by line
+#   tests/run.sh cluster        the tests with real launchers: Slurm, MPICH, Open MPI, torchrun,
+#                               sshd, pods of Kubernetes.  It installs what it can (deploy/deps.sh
+#                               --cluster), as `all` does; a test tells what it lacks
 #   tests/run.sh soak [MINUTES] ranks are lost, frozen and added at random for so long, 30
 #   tests/run.sh driver_lost [TIMES]  the driver is killed at random moments of each phase, so many
 #                               times in each, 20, and started again, first without and then beside
@@ -789,12 +792,16 @@ esac
 case $what in
 gcc | all | ci) find_onednn3 ;;
 esac
+case ${DPTRAIN_SKIP_DEPS:-}$what in
+cluster | all) deploy/deps.sh --cluster || echo "run.sh: some launchers are missing" >&2 ;;
+esac
 case $what in
 '') do_default ;;
 all) do_all "${2:-20}" gcc clang asan tsan ;;
 ci) is_ci=yes && do_all "${2:-20}" gcc asan tsan ;;
 fuzz) do_part fuzz "${2:-20}" ;;
 sim) do_sim "${2:-1000000}" ;;
+cluster) do_named e2e/launch e2e/slurm e2e/hosts e2e/ssh e2e/kubernetes ;;
 soak) do_soak "${2:-30}" ;;
 driver_lost) do_driver_lost "${2:-20}" ;;
 networks) do_networks "${2:-5}" ;;
