@@ -86,7 +86,13 @@ static int export_network(const struct options *o, const struct job *job, const 
 static int export_weights(const struct options *o, const struct ckpt *c, struct err *err)
 {
     char *path = xasprintf("%s/%s.safetensors", c->path, o->averaged ? "model_average" : "model");
-    const int rc = export_state_dict(path, o->export, err);
+    const int is_whole = hash_equal(c->state.base, (struct hash128){0});
+    const int rc = is_whole ? export_state_dict(path, o->export, err)
+                            : err_set(err, ERR_CONFIG,
+                                      "%s lacks the frozen base, which model.base keeps out of "
+                                      "checkpoints; want dpdriver merge FILE.safetensors, which "
+                                      "writes it with its adapters",
+                                      path);
 
     free(path);
     return rc;

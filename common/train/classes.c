@@ -58,7 +58,8 @@ void trainer_describe(struct trainer *t)
 
     if (outputs_class_name(&t->outputs, 0))
         names_write(t->outputs.class_name, n, &names);
-    pretrained_write(t->job, n, &config);
+    if (t->job->model.base == BASE_FLOAT32) /* else the file beside it is no whole network */
+        pretrained_write(t->job, n, &config);
     if (t->job->model.lora.rank > 0)
         adapters_write(&t->job->model.lora, t->state->layout, &adapters);
     t->state->class_names = classes_keep(t, &names);

@@ -230,6 +230,10 @@ class Lora(Training):
         self.assertEqual([name for name in seen if seen[name].dim() > 1 and ".lora_" not in name],
                          [])
         self.assertIn("transformer.ln_f.weight", seen)
+        self.assertFalse(os.path.exists(self.path(run, "checkpoints", "latest", "config.json")))
+        driver = self.start([dp.DRIVER, "--run-dir", run, "--export", self.path("w.safetensors")])
+        self.assert_exit(driver, dp.USAGE)
+        self.assertRegex(driver.text, "lacks the frozen base, .*want dpdriver merge")
         self.check_merged(network, run)
 
     def test_tied_head(self):
