@@ -48,6 +48,7 @@ int backend_usual_fusion(const struct node *n, enum fusion f, enum activation ac
     case FUSE_LINEAR_GRAD_ACT:
     case FUSE_ADDS:
     case FUSE_FOLD:
+    case FUSE_UNPACK:
         return 0;
     }
     return 0;

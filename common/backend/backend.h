@@ -49,6 +49,7 @@ enum fusion {
     FUSE_LINEAR_GRAD_ACT, /* linear_grad_x + activation_grad, from what linear + activation saved */
     FUSE_NORM,            /* batch norm + sum + relu; and its gradient computes that of the relu */
     FUSE_FOLD,            /* conv2d whose filter and bias batch_norm_fold makes, with its `add` */
+    FUSE_UNPACK,          /* unpack + linear or linear_grad_x, of a large weight */
     FUSE_ADDS, /* the node's kernel does all of node.adds; else backend.c adds behind it */
 };
 
@@ -112,7 +113,7 @@ struct backend { /* a backend's own struct starts with this */
 void backend_init(struct backend *b, const struct backend_ops *ops); /* asserts required slots */
 
 /* can_fuse for the fusions that both backends do.  Each backend decides about FUSE_LINEAR_GRAD_ACT,
- * FUSE_FOLD and FUSE_ADDS itself; here the answer is 0. */
+ * FUSE_FOLD, FUSE_UNPACK and FUSE_ADDS itself; here the answer is 0. */
 int backend_usual_fusion(const struct node *n, enum fusion f, enum activation act);
 
 /* The embedded backend.  n_threads >= 1 is the number of oneDNN's OpenMP threads.  OpenMP keeps

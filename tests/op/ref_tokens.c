@@ -29,18 +29,19 @@ void ref_embedding(const struct ref_node *n)
                 (position ? position[ref_place(n->in[EMBEDDING_STARTS], r, T) * C + c] : 0);
 }
 
-static float ref_unpacked(const struct ref_node *n, int64_t i)
+/* Element i of the codes, the operand `of`, whose scales are the next one. */
+static float ref_unpacked(const struct ref_node *n, int of, int64_t i)
 {
-    const float *scales = n->in[UNPACK_SCALES];
+    const float *scales = n->in[of + 1];
 
-    return scales ? (float)((const int8_t *)n->in[UNPACK_CODES])[i] * scales[i / 64]
-                  : ((const float *)n->in[UNPACK_CODES])[i];
+    return scales ? (float)((const int8_t *)n->in[of])[i] * scales[i / 64]
+                  : ((const float *)n->in[of])[i];
 }
 
 void ref_unpack(const struct ref_node *n)
 {
     for (int64_t i = 0; i < shape_elements(&n->out_shape[UNPACK_Y]); i++)
-        ((float *)n->out[UNPACK_Y])[i] = ref_unpacked(n, i);
+        ((float *)n->out[UNPACK_Y])[i] = ref_unpacked(n, UNPACK_CODES, i);
 }
 
 void ref_unpack_rows(const struct ref_node *n)
@@ -53,8 +54,37 @@ void ref_unpack_rows(const struct ref_node *n)
 
     for (int64_t r = 0; r < shape_elements(tokens); r++)
         for (int64_t c = 0; c < C; c++)
-            y[r * C + c] =
-                ref_unpacked(n, token[r] * C + c) + (position ? position[r % T * C + c] : 0);
+            y[r * C + c] = ref_unpacked(n, UNPACK_ROWS_CODES, token[r] * C + c) +
+                           (position ? position[r % T * C + c] : 0);
+}
+
+/* sums: the dimension of the weight that is summed. */
+static void ref_unpack_product(const struct ref_node *n, int sums, const float *b)
+{
+    const struct shape *w = &n->in_shape[UNPACK_LINEAR_CODES];
+    const int64_t R = n->in_shape[UNPACK_LINEAR_X].dim[0], K = w->dim[sums], N = w->dim[!sums];
+    const float *x = n->in[UNPACK_LINEAR_X];
+    float *y = n->out[UNPACK_LINEAR_Y];
+
+    for (int64_t r = 0; r < R; r++)
+        for (int64_t o = 0; o < N; o++) {
+            double sum = b ? b[o] : 0;
+
+            for (int64_t k = 0; k < K; k++)
+                sum += (double)x[r * K + k] *
+                       (double)ref_unpacked(n, UNPACK_LINEAR_CODES, sums ? o * K + k : k * N + o);
+            y[r * N + o] = (float)sum;
+        }
+}
+
+void ref_unpack_linear(const struct ref_node *n)
+{
+    ref_unpack_product(n, !n->attr.linear.transposed, n->in[UNPACK_LINEAR_B]);
+}
+
+void ref_unpack_linear_grad_x(const struct ref_node *n)
+{
+    ref_unpack_product(n, n->attr.linear.transposed, NULL);
 }
 
 void ref_embedding_grad(const struct ref_node *n)

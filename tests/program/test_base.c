@@ -2,6 +2,7 @@
  * numbers as float32 parameters, and what was unpacked is dropped again. */
 #include "../test.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -257,13 +258,55 @@ static void memory(void **state)
     rig_close(&packed);
 }
 
+/* A weight that is large enough for tiles, of LARGE x LARGE. */
+static struct graph *base_large(int training)
+{
+    struct rig_model model = rig_model(&arch_layers);
+    struct model_options o;
+    struct graph *g;
+
+    model.list.layers = "[flatten, linear: 2100, linear: 2100, linear: 5]";
+    o = rig_options(&model);
+    o.lora = lora;
+    rig_must(model_build(&o, &images, BATCH, training, 0, &g, &rig_err));
+    return g;
+}
+
+/* The CPU multiplies it tile by tile, so its numbers are never all in memory, and the sums have
+ * another order. */
+static void large_weight(void **state)
+{
+    enum { LARGE = 2100 };
+    const struct setting s = {base_large, DTYPE_I8, DTYPE_F32, 1, 0};
+    struct rig wide, packed;
+    double most = 0, error = 0;
+
+    (void)state;
+    open_rig(&wide, base_cpu(), s, DTYPE_F32);
+    open_rig(&packed, base_cpu(), s, DTYPE_I8);
+    assert_int_equal(base_count(packed.graph, OP_unpack_linear), 1);
+    assert_int_equal(base_count(packed.graph, OP_unpack_linear_grad_x), 1);
+    share_numbers(&wide, &packed);
+    run(&wide);
+    run(&packed);
+    for (int64_t i = 0; i < wide.layout->n_trained; i++) {
+        const double a = ((float *)wide.spaces.grad)[i], b = ((float *)packed.spaces.grad)[i];
+
+        most = fmax(most, fabs(a));
+        error = fmax(error, fabs(a - b));
+    }
+    assert_true(most > 0 && error <= 1e-5 * most);
+    assert_true(packed.arena_bytes < wide.arena_bytes + LARGE * LARGE * sizeof(float) / 2);
+    rig_close(&wide);
+    rig_close(&packed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(naive_backend),
-        cmocka_unit_test(cpu_backend),
-        cmocka_unit_test(nodes_and_values),
-        cmocka_unit_test(memory),
+        cmocka_unit_test(naive_backend),    cmocka_unit_test(cpu_backend),
+        cmocka_unit_test(nodes_and_values), cmocka_unit_test(memory),
+        cmocka_unit_test(large_weight),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -72,6 +72,8 @@ static int cpu_can_fuse(struct backend *b, const struct graph *g, const struct n
 {
     if (f == FUSE_FOLD)
         return n->op == OP_conv2d;
+    if (f == FUSE_UNPACK)
+        return op_type(g, n) == DTYPE_F32;
     if (f == FUSE_ADDS)
         return cpu_adds_itself(to_cpu(b), g, n);
     if (f == FUSE_BIAS && n->op == OP_linear_grad_w && n->adds)

@@ -1,4 +1,5 @@
-/* unpack - multiplies codes by the scales of their blocks, or widens BF16.
+/* unpack - multiplies codes by the scales of their blocks, or widens BF16.  Products with a packed
+ * weight are no kernels here (FUSE_UNPACK): cuBLASLt reads what cuda_unpack made.
  *
  * op/unpack.c has the formulas; the twin is cpu/unpack.c. */
 #include "backend/cuda/device.cuh"
@@ -79,4 +80,24 @@ extern "C" int cuda_make_unpack_rows(struct cuda *b, const struct graph *g, cons
                                      struct kernel **out, struct err *err)
 {
     return unpack_new(b, g, n, out, err);
+}
+
+static int unpack_no_kernel(const struct node *n, struct err *err)
+{
+    return err_set(err, ERR_UNSUPPORTED, "%s has no kernel", op_get(n->op)->name);
+}
+
+extern "C" int cuda_make_unpack_linear(struct cuda *b, const struct graph *g, const struct node *n,
+                                       struct kernel **out, struct err *err)
+{
+    (void)b, (void)g, (void)out;
+    return unpack_no_kernel(n, err);
+}
+
+extern "C" int cuda_make_unpack_linear_grad_x(struct cuda *b, const struct graph *g,
+                                              const struct node *n, struct kernel **out,
+                                              struct err *err)
+{
+    (void)b, (void)g, (void)out;
+    return unpack_no_kernel(n, err);
 }
