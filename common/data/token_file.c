@@ -16,6 +16,7 @@ enum {
     TOKEN_FILE_HEADER = 64,
     TOKEN_FILE_BLOCK = 1 << 20, /* bytes that are written at once */
     TOKEN_FILE_MOST_DOCUMENTS = 1 << 30,
+    TOKEN_FILE_MOST_VOCAB = 1 << 30,
 };
 
 #define TOKEN_FILE_UNLEARNT 0x80000000U
@@ -47,7 +48,8 @@ static int token_file_is_whole(const struct token_header *h, size_t n_bytes, str
     return !memcmp(h->magic, token_file_magic, sizeof h->magic) &&
            h->version == TOKEN_FILE_VERSION && h->kind <= TOKEN_FILE_EXAMPLES &&
            hash_equal(h->key, key) && h->n_tokens > 0 && h->n_tokens < INT64_MAX / 16 &&
-           h->n_documents > 0 && h->n_documents <= TOKEN_FILE_MOST_DOCUMENTS &&
+           h->n_documents > 0 && h->n_documents <= TOKEN_FILE_MOST_DOCUMENTS && h->vocab > 0 &&
+           h->vocab <= TOKEN_FILE_MOST_VOCAB && h->end >= -1 && h->end < h->vocab &&
            token_file_length(h) == (int64_t)n_bytes;
 }
 
