@@ -84,7 +84,7 @@ CASES = {
     "trace, gpt": ("gpt", 2, TRACE, 300, False),
     "lora, gpt": ("gpt of 384", 1, LORA, 60, False),
     "base, gpt": ("gpt of 768", 1, BASE, 6, False),
-    "pack, gpt": ("gpt of documents", 1, PACK, 30, False),
+    "pack, gpt": ("gpt of documents", 1, PACK, 12, False),
     "old, lenet": ("lenet", 1, OLD, 470, False),
     "old, lenet, 2 ranks": ("lenet", 2, OLD, 705, False),
     "old, gpt": ("gpt", 1, OLD, 200, False),
