@@ -159,3 +159,20 @@ struct lowered lower_in(struct lower *l, const char *name, int place)
 {
     return lower_at(l, lower_value_of(l, name, place));
 }
+
+int lower_is_read(const struct lower *l, int value)
+{
+    for (int k = 0; k < l->net->n_nodes; k++)
+        for (int a = 0; a < l->net->node[k].n_args; a++) {
+            const struct import_arg *arg = &l->net->node[k].arg[a];
+
+            for (int i = 0; i < arg->n; i++)
+                if ((arg->kind == IMPORT_VALUE || arg->kind == IMPORT_VALUES) &&
+                    arg->values[i] == value)
+                    return 1;
+        }
+    for (int i = 0; i < l->net->n_outputs; i++)
+        if (l->net->output[i].value == value)
+            return 1;
+    return 0;
+}

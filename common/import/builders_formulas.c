@@ -94,7 +94,7 @@ static int formulas_rows(struct lower *l, int x, int axis)
 }
 
 /* max.dim, and min.dim (kind 1).  Of equal elements the first one gets the gradient, as in a pool,
- * so it is one.  The indices are the second output, which has no value here. */
+ * so it is one.  The places are the second output. */
 static void builders_largest(struct lower *l, int kind)
 {
     struct lowered x = lower_spread(l, lower_in(l, "self", 0));
@@ -126,6 +126,8 @@ static void builders_largest(struct lower *l, int kind)
     y = kind ? compose_elementwise(&l->c, EW_NEG, y, NO_VALUE) : y;
     if (!lower_failed(l))
         lower_set(l, 0, formulas_reduced(l, x, 1u << dim, (int)lower_int(l, "keepdim", 2, 0), y));
+    if (!lower_failed(l) && l->node->n_out > 1 && lower_is_read(l, l->node->out[1]))
+        lower_set_place(l, 1, x, dim, kind);
 }
 
 /* ---- parameters in another form ---- */
@@ -361,6 +363,49 @@ static void builders_cosine(struct lower *l, int kind)
                       compose_reduce(&l->c, REDUCE_SUM, a.value, lower_axes(&a, 1u << dim), 1)));
 }
 
+/* Numbers in place of NaN and of the infinities. */
+static void builders_nan_to_num(struct lower *l, int kind)
+{
+    const double nan = lower_real(l, "nan", 1, 0), most = lower_real(l, "posinf", 2, FLT_MAX),
+                 least = lower_real(l, "neginf", 3, -FLT_MAX);
+    const struct lowered x = lower_spread(l, lower_in(l, "self", 0));
+    struct compose *c = &l->c;
+    int y, is_far;
+
+    (void)kind;
+    if (lower_failed(l))
+        return;
+    y = compose_where(c, compose_elementwise(c, EW_EQ, x.value, x.value), x.value,
+                      compose_scalar(c, nan));
+    is_far = compose_elementwise(c, EW_EQ, x.value, compose_scalar(c, INFINITY));
+    y = compose_where(c, is_far, compose_scalar(c, most), y);
+    is_far = compose_elementwise(c, EW_EQ, x.value, compose_scalar(c, -INFINITY));
+    y = compose_where(c, is_far, compose_scalar(c, least), y);
+    if (!lower_failed(l))
+        lower_set(l, 0, lower_with(x, y));
+}
+
+enum { FORMULAS_IS_NAN, FORMULAS_IS_INF, FORMULAS_IS_FINITE };
+
+static void builders_is_number(struct lower *l, int kind)
+{
+    const struct lowered x = lower_spread(l, lower_in(l, "self", 0));
+    struct compose *c = &l->c;
+    int y;
+
+    if (lower_failed(l))
+        return;
+    if (kind == FORMULAS_IS_NAN) {
+        y = compose_elementwise(c, EW_NE, x.value, x.value);
+    } else {
+        y = compose_constants(c, EW_ABS, x.value, 0, 0);
+        y = compose_elementwise(c, kind == FORMULAS_IS_INF ? EW_EQ : EW_LT, y,
+                                compose_scalar(c, INFINITY));
+    }
+    if (!lower_failed(l))
+        lower_set(l, 0, lower_with(x, y));
+}
+
 #define BOTH(name, build, kind) \
     {name ".default", build, kind}, { name "_.default", build, kind }
 
@@ -402,5 +447,9 @@ const struct import_builder import_formulas[] = {
     {"softshrink.default", builders_shrink, FORMULAS_SOFT},
     {"hardshrink.default", builders_shrink, FORMULAS_HARD},
     {"cosine_similarity.default", builders_cosine, 0},
+    BOTH("nan_to_num", builders_nan_to_num, 0),
+    {"isnan.default", builders_is_number, FORMULAS_IS_NAN},
+    {"isinf.default", builders_is_number, FORMULAS_IS_INF},
+    {"isfinite.default", builders_is_number, FORMULAS_IS_FINITE},
     {0},
 };

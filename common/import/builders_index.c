@@ -194,6 +194,53 @@ static void builders_index_grid(struct lower *l, struct lowered x, int first, in
         lower_set(l, 0, x);
 }
 
+/* 1: a constant that counts the samples: x[torch.arange(N), ..]. */
+static int index_counts_samples(struct lower *l, const struct lowered *x, int from)
+{
+    const struct lowered index = lower_at(l, from);
+    const struct host_tensor *t = lower_host(&index);
+    int counts = t && x->dim[0].is_batch && x->dim[0].outer * x->dim[0].inner == 1 &&
+                 t->n_dims == 1 && t->dim[0] == l->batch && lower_is_whole(t->type);
+
+    for (int64_t i = 0; counts && i < t->dim[0]; i++)
+        counts = host_integer(t, i) == i;
+    return counts;
+}
+
+/* Of each sample of x [N,T,..] the row whose number is computed: [N,..]. */
+static void builders_index_sample(struct lower *l, struct lowered x, int from)
+{
+    struct compose *c = &l->c;
+    struct lowered index = lower_at(l, from);
+    struct shape s, row;
+    int hot, y;
+
+    x = lower_plain(l, x);
+    if (x.dim[1].is_batch || lower_is_whole(l->net->value[l->node->out[0]].type))
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "it picks whole numbers, or rows of the batch, for each sample; want real "
+                   "numbers");
+    if (!lower_failed(l))
+        index = lower_plain(l, lower_pick_value(l, index, extent_exported(l, x.dim[1])));
+    if (!lower_failed(l) && (index.n != 1 || !extent_equal(index.dim[0], x.dim[0])))
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "it picks a row of each sample by an index of %d dimensions, want one number "
+                   "for each sample",
+                   index.n);
+    if (lower_failed(l))
+        return;
+    s = row = l->m->g->value[x.value].shape;
+    for (int d = 2; d < s.n; d++)
+        row.dim[d] = 1;
+    hot = compose_reshape(c, compose_one_hot(c, index.value, s.dim[1]), row);
+    y = compose_where(c, hot, x.value, compose_scalar(c, 0));
+    y = compose_reduce(c, REDUCE_SUM, y, 2, 0);
+    for (int d = 1; d < x.n - 1; d++)
+        x.dim[d] = x.dim[d + 1];
+    if (!lower_failed(l))
+        lower_set(l, 0, lower_plain_value(l, y, x.n - 1, x.dim));
+}
+
 static void builders_index(struct lower *l, int kind)
 {
     const struct import_arg *a = lower_arg(l, "indices", 1);
@@ -213,6 +260,9 @@ static void builders_index(struct lower *l, int kind)
         lower_fail(l, ERR_UNSUPPORTED, "want indices for dimensions that stand side by side");
     else if (n == 1)
         builders_index_one(l, x, first, from[0]);
+    else if (n == 2 && first == 0 && x.n > 1 && index_counts_samples(l, &x, from[0]) &&
+             !l->host[from[1]])
+        builders_index_sample(l, x, from[1]);
     else
         builders_index_grid(l, x, first, n, from);
 }

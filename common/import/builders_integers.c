@@ -1,6 +1,8 @@
 /* builders_integers - arithmetic of whole numbers that depend on the samples, such as positions
  * that are counted by a mask.  It is exact: a result that could leave 31 bits is refused, so every
  * value that takes part has known bounds.  Those begin at booleans and constants. */
+#include <math.h>
+
 #include "base/util.h"
 #include "import/lower_impl.h"
 
@@ -8,7 +10,7 @@ enum { INTEGERS_MOST_VIEWS = 64 }; /* between a value and the one whose bounds a
 
 int lower_is_whole(enum import_type type) { return type >= IMPORT_I64 && type <= IMPORT_U8; }
 
-static struct lowered integers_bound(struct lowered x, int64_t low, int64_t high)
+struct lowered lower_bounded(struct lowered x, int64_t low, int64_t high)
 {
     x.bounded = x.value + 1;
     x.low = low;
@@ -46,7 +48,7 @@ static struct lowered integers_constant(struct lower *l, struct lowered x,
         high = max_i64(high, host_integer(t, i));
     }
     x = lower_index_value(l, x);
-    return n && !lower_failed(l) ? integers_bound(x, low, high) : x;
+    return n && !lower_failed(l) ? lower_bounded(x, low, high) : x;
 }
 
 struct lowered lower_whole(struct lower *l, struct lowered x, enum import_type type)
@@ -61,7 +63,7 @@ struct lowered lower_whole(struct lower *l, struct lowered x, enum import_type t
     if (lower_failed(l) || l->m->g->value[x.value].dtype == DTYPE_I32)
         return x;
     x = lower_with(x, compose_cast(&l->c, x.value, DTYPE_I32));
-    return type == IMPORT_BOOL ? integers_bound(x, 0, 1) : x;
+    return type == IMPORT_BOOL ? lower_bounded(x, 0, 1) : x;
 }
 
 struct lowered lower_as_real(struct lower *l, struct lowered x)
@@ -127,7 +129,7 @@ static struct lowered integers_operand(struct lower *l, const char *name, int pl
 
         number = (int32_t)lower_int(l, name, place, 0);
         x.value = graph_const(l->m->g, DTYPE_I32, (struct shape){0}, &number, "number");
-        return integers_bound(x, number, number);
+        return lower_bounded(x, number, number);
     }
     return lower_whole(l, lower_in(l, name, place),
                        v == IMPORT_NO_VALUE ? IMPORT_I64 : l->net->value[v].type);
@@ -144,8 +146,8 @@ static int integers_kind(enum elementwise kind)
 }
 
 /* a kind b, with broadcasting. */
-static struct lowered integers_binary(struct lower *l, enum integers kind, struct lowered a,
-                                      struct lowered b)
+struct lowered lower_integers_of(struct lower *l, enum integers kind, struct lowered a,
+                                 struct lowered b)
 {
     struct lowered *const both[] = {&a, &b}, y = lower_meet(l, both, 2);
 
@@ -179,7 +181,7 @@ int lower_compare_integers(struct lower *l, enum elementwise kind)
     a = integers_operand(l, "self", 0);
     b = integers_operand(l, "other", 1);
     if (!lower_failed(l))
-        a = integers_binary(l, INTEGERS_SUB, a, b);
+        a = lower_integers_of(l, INTEGERS_SUB, a, b);
     if (!lower_failed(l))
         lower_set(l, 0, lower_with(a, compose_compare(&l->c, kind, a.value, 0)));
     return 1;
@@ -201,14 +203,39 @@ int lower_integers(struct lower *l, enum elementwise kind)
         integers_fit(l, (enum integers)of, &a, &b, &low, &high);
     if (lower_failed(l))
         return 1;
-    y = integers_binary(l, (enum integers)of, a, b);
+    y = lower_integers_of(l, (enum integers)of, a, b);
     if (lower_failed(l))
         return 1;
-    lower_set(l, 0, integers_bound(y, low, high));
+    lower_set(l, 0, lower_bounded(y, low, high));
     return 1;
 }
 
-void lower_integer_sum(struct lower *l, int dim)
+int lower_clip_integers(struct lower *l, double least, double most)
+{
+    const int v = lower_value_of(l, "self", 0);
+    const int32_t low = (int32_t)fmin(fmax(ceil(least), INT32_MIN), INT32_MAX),
+                  high = (int32_t)fmin(fmax(floor(most), INT32_MIN), INT32_MAX);
+    struct lowered x;
+    int64_t from = low, to = high;
+
+    if (lower_failed(l) || v == IMPORT_NO_VALUE || !lower_is_whole(l->net->value[v].type) ||
+        !lower_is_whole(l->net->value[l->node->out[0]].type))
+        return 0;
+    x = lower_spread(l, lower_whole(l, lower_in(l, "self", 0), l->net->value[v].type));
+    if (lower_failed(l))
+        return 1;
+    if (integers_are_bounded(l, &x)) {
+        from = min_i64(max_i64(x.low, low), high);
+        to = min_i64(max_i64(x.high, low), high);
+    }
+    x = lower_with(x, compose_integers(&l->c, INTEGERS_MAX, x.value, NO_VALUE, low));
+    x = lower_with(x, compose_integers(&l->c, INTEGERS_MIN, x.value, NO_VALUE, high));
+    if (!lower_failed(l))
+        lower_set(l, 0, lower_bounded(x, from, to));
+    return 1;
+}
+
+void lower_integer_sum(struct lower *l, int dim, int is_scan, int keep)
 {
     const int v = lower_value_of(l, "self", 0);
     struct lowered x = lower_whole(l, lower_in(l, "self", 0), l->net->value[v].type);
@@ -232,5 +259,10 @@ void lower_integer_sum(struct lower *l, int dim)
     if (lower_failed(l))
         return;
     x = lower_with(x, compose_integers(&l->c, INTEGERS_PREFIX, x.value, NO_VALUE, 0));
-    lower_set(l, 0, integers_bound(x, low, high));
+    if (!is_scan) {
+        x.value = compose_slice(&l->c, x.value, x.n - 1, n - 1, n, 1);
+        x.dim[dim] = extent_of(1);
+    }
+    x = lower_bounded(x, low, high);
+    lower_set(l, 0, is_scan || keep ? x : lower_squeeze(l, x, 1u << dim));
 }

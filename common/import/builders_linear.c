@@ -137,36 +137,6 @@ static struct lowered product_of(struct lower *l, struct lowered x, struct lower
     return builders_linear_of(l, x, w, b, transposed);
 }
 
-static void builders_addmm(struct lower *l, int kind)
-{
-    struct lowered b = lower_in(l, "self", 0), x = lower_in(l, "mat1", 1),
-                   w = lower_in(l, "mat2", 2), y;
-    int transposed;
-
-    (void)kind;
-    if (!lower_have_ranks(l, &x, 2, &w, 2))
-        return;
-    if (lower_real(l, "beta", 3, 1) != 1 || lower_real(l, "alpha", 4, 1) != 1) {
-        lower_fail(l, ERR_UNSUPPORTED, "beta or alpha is not 1");
-        return;
-    }
-    if (b.n == 1 && builders_is_matrix(&w, &transposed)) {
-        lower_set(l, 0, product_of(l, x, w, b));
-        return;
-    }
-    lower_refuse_batch(l, &x, 2, "sums over");
-    lower_refuse_batch(l, &w, 1, "sums over");
-    x = lower_plain(l, x);
-    w = lower_plain(l, w);
-    if (lower_failed(l))
-        return;
-    y = x;
-    y.dim[1] = w.dim[1];
-    lower_set(
-        l, 0,
-        lower_binary(l, EW_ADD, lower_with(y, compose_matmul(&l->c, x.value, w.value, 0, 0)), b));
-}
-
 /* The matrices of x: its last two dimensions last in the graph value, in either order; the others
  * in their own. */
 static struct lowered matrices_of(struct lower *l, struct lowered x, int *transposed)
@@ -215,16 +185,48 @@ static struct lowered matmul_of(struct lower *l, struct lowered a, struct lowere
     return lower_with(y, compose_matmul(&l->c, a.value, b.value, turn_a, turn_b));
 }
 
-/* kind 1: mm and bmm. */
+/* y = beta self + alpha x w, for matrices (addmm) or, with kind 3, for stacks of them (baddbmm). */
+static void builders_addmm(struct lower *l, int kind)
+{
+    const double beta = lower_real(l, "beta", 3, 1), alpha = lower_real(l, "alpha", 4, 1);
+    struct lowered b = lower_in(l, "self", 0), x = lower_in(l, kind == 3 ? "batch1" : "mat1", 1),
+                   w = lower_in(l, kind == 3 ? "batch2" : "mat2", 2);
+    int transposed;
+
+    if (!lower_have_ranks(l, &x, kind, &w, kind))
+        return;
+    if (b.n == 1 && alpha == 1 && beta == 1 && builders_is_matrix(&w, &transposed)) {
+        lower_set(l, 0, product_of(l, x, w, b));
+        return;
+    }
+    x = builders_is_matrix(&w, &transposed) ? product_of(l, x, w, (struct lowered){0})
+                                            : matmul_of(l, x, w);
+    if (alpha != 1 && !lower_failed(l))
+        x = lower_with(x, compose_constants(&l->c, EW_AFFINE, x.value, (float)alpha, 0));
+    if (beta != 1)
+        b = lower_real_value(l, b);
+    if (beta != 1 && !lower_failed(l))
+        b = lower_with(b, compose_constants(&l->c, EW_AFFINE, b.value, (float)beta, 0));
+    if (!lower_failed(l)) /* with a beta of 0 PyTorch does not read it */
+        lower_set(l, 0, beta == 0 ? x : lower_binary(l, EW_ADD, x, b));
+}
+
+enum { MATMUL_ANY, MATMUL_MATRICES, MATMUL_VECTOR, MATMUL_DOT };
+
+/* matmul, and products of matrices (mm, bmm), of a matrix and a vector, and of two vectors. */
 static void builders_matmul(struct lower *l, int kind)
 {
-    struct lowered a = lower_in(l, "self", 0), b = lower_in(l, kind ? "mat2" : "other", 1);
+    static const char *const other[] = {"other", "mat2", "vec", "tensor"};
+    struct lowered a = lower_in(l, "self", 0), b = lower_in(l, other[kind], 1);
     const int is_row = a.n == 1, is_column = b.n == 1;
-    const int rank = !kind ? 0 : !strcmp(l->node->target, "mm.default") ? 2 : 3;
+    const int rank = kind == MATMUL_ANY                        ? 0
+                     : kind == MATMUL_DOT                      ? 1
+                     : !strcmp(l->node->target, "bmm.default") ? 3
+                                                               : 2;
     struct lowered y;
     int transposed;
 
-    if (!lower_have_ranks(l, &a, rank, &b, rank))
+    if (!lower_have_ranks(l, &a, rank, &b, kind == MATMUL_VECTOR ? 1 : rank))
         return;
     b = lower_real_value(l, b);
     if (!lower_failed(l) && a.n >= 2 && builders_is_matrix(&b, &transposed)) {
@@ -244,7 +246,13 @@ static void builders_matmul(struct lower *l, int kind)
 }
 
 const struct import_builder import_linear[] = {
-    {"linear.default", builders_linear, 0}, {"addmm.default", builders_addmm, 0},
-    {"matmul.default", builders_matmul, 0}, {"mm.default", builders_matmul, 1},
-    {"bmm.default", builders_matmul, 1},    {0},
+    {"linear.default", builders_linear, 0},
+    {"addmm.default", builders_addmm, 2},
+    {"baddbmm.default", builders_addmm, 3},
+    {"matmul.default", builders_matmul, MATMUL_ANY},
+    {"mm.default", builders_matmul, MATMUL_MATRICES},
+    {"bmm.default", builders_matmul, MATMUL_MATRICES},
+    {"mv.default", builders_matmul, MATMUL_VECTOR},
+    {"dot.default", builders_matmul, MATMUL_DOT},
+    {0},
 };

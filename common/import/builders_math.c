@@ -2,6 +2,7 @@
  * here become values of the graph. */
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 #include "import/lower_impl.h"
 
@@ -51,6 +52,8 @@ static void builders_limits(struct lower *l, int kind)
         p = 0;
         q = 6;
     }
+    if (lower_clip_integers(l, p, q))
+        return;
     if (p > q)
         lower_fail(l, ERR_UNSUPPORTED, "its lower limit %g is above the upper one, %g", p, q);
     lower_set(
@@ -164,13 +167,16 @@ static void builders_binary(struct lower *l, int kind)
     if (lower_integers(l, (enum elementwise)kind) ||
         lower_compare_integers(l, (enum elementwise)kind))
         return;
-    if (kind == EW_AND || kind == EW_OR)
+    if (kind == EW_AND || kind == EW_OR ||
+        (kind == EW_XOR && strncmp(l->node->target, "logical", 7)))
         math_need_flags(l);
     if (kind == EW_ADD && is_flag) /* the sum of booleans is one */
         kind = EW_OR;
     if (lower_failed(l))
         return;
     if (math_is_number(l, other, 1)) {
+        if (math_is_integers(l, &a) && (kind < EW_EQ || kind > EW_GE))
+            a = lower_as_real(l, a);
         if (a.kind == LOWERED_DRAW && kind == EW_ADD)
             lower_set(l, 0, lower_draw_plus(l, a, lower_real(l, other, 1, 0)));
         else
@@ -327,9 +333,16 @@ static void builders_reduce(struct lower *l, int kind)
     const struct lowered x = lower_in(l, "self", 0);
     const unsigned dims = lower_dims(l, 1, x.n);
 
-    if (!lower_failed(l))
-        lower_set(l, 0,
-                  reduce_of(l, (enum reduction)kind, x, dims, (int)lower_int(l, "keepdim", 2, 0)));
+    if (lower_failed(l))
+        return;
+    if (kind == REDUCE_SUM && (dims & (dims - 1)) == 0 && dims &&
+        lower_is_whole(l->net->value[l->node->out[0]].type)) {
+        lower_refuse_batch(l, &x, dims, "reduces");
+        lower_integer_sum(l, __builtin_ctz(dims), 0, (int)lower_int(l, "keepdim", 2, 0));
+        return;
+    }
+    lower_set(l, 0,
+              reduce_of(l, (enum reduction)kind, x, dims, (int)lower_int(l, "keepdim", 2, 0)));
 }
 
 static void builders_any(struct lower *l, int kind)
@@ -337,7 +350,7 @@ static void builders_any(struct lower *l, int kind)
     const int self = lower_value_of(l, "self", 0);
 
     if (self != IMPORT_NO_VALUE && l->net->value[self].type != IMPORT_BOOL)
-        lower_fail(l, ERR_UNSUPPORTED, "it asks for any of %s; compare them with 0 first",
+        lower_fail(l, ERR_UNSUPPORTED, "it asks for any, or all, of %s; compare them with 0 first",
                    import_type_name(l->net->value[self].type));
     builders_reduce(l, kind);
 }
@@ -427,7 +440,7 @@ static void builders_cumsum(struct lower *l, int kind)
     (void)kind;
     lower_refuse_batch(l, &x, 1u << dim, "scans");
     if (!lower_failed(l) && lower_is_whole(l->net->value[l->node->out[0]].type)) {
-        lower_integer_sum(l, dim);
+        lower_integer_sum(l, dim, 1, 1);
         return;
     }
     if (!lower_failed(l))
@@ -504,6 +517,10 @@ const struct import_builder import_math[] = {
     {"ge.Tensor", builders_binary, EW_GE},
     {"__and__.Tensor", builders_binary, EW_AND},
     {"__or__.Tensor", builders_binary, EW_OR},
+    {"__xor__.Tensor", builders_binary, EW_XOR},
+    {"bitwise_and.Tensor", builders_binary, EW_AND},
+    {"bitwise_or.Tensor", builders_binary, EW_OR},
+    {"bitwise_xor.Tensor", builders_binary, EW_XOR},
     {"logical_and.default", builders_binary, EW_AND},
     {"logical_or.default", builders_binary, EW_OR},
     {"logical_xor.default", builders_binary, EW_XOR},
@@ -514,6 +531,9 @@ const struct import_builder import_math[] = {
     {"mean.dim", builders_reduce, REDUCE_MEAN},
     {"mean.default", builders_reduce, REDUCE_MEAN},
     {"any.dim", builders_any, REDUCE_MAX},
+    {"any.dims", builders_any, REDUCE_MAX},
+    {"all.dim", builders_any, REDUCE_MIN},
+    {"all.dims", builders_any, REDUCE_MIN},
     {"sum.dim_IntList", builders_reduce, REDUCE_SUM},
     {"sum.default", builders_reduce, REDUCE_SUM},
     {"amax.default", builders_reduce, REDUCE_MAX},

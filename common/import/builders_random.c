@@ -111,9 +111,22 @@ static void builders_draw(struct lower *l, int kind)
     lower_set(l, 0, y);
 }
 
+/* The numbers that a tensor had before do not matter: a constant is one of empty. */
+static struct lowered random_overwritten(struct lower *l, struct lowered x)
+{
+    if (x.kind != LOWERED_HOST || x.n < 1 || extent_exported(l, x.dim[0]) != l->batch)
+        return x;
+    x.kind = LOWERED_DRAW;
+    x.stage = DRAW_EMPTY;
+    x.keep = x.scale = 1;
+    x.tag = -1;
+    x.dim[0] = (struct extent){1, 1, 1};
+    return x;
+}
+
 static void builders_bernoulli(struct lower *l, int kind)
 {
-    struct lowered x = lower_in(l, "self", 0);
+    struct lowered x = random_overwritten(l, lower_in(l, "self", 0));
 
     (void)kind;
     if (!lower_failed(l) && (x.kind != LOWERED_DRAW || x.stage != DRAW_EMPTY))

@@ -176,10 +176,137 @@ static void builders_recurrent(struct lower *l, int kind)
     recurrent_set(l, &r, &x, batch_first);
 }
 
+/* ---- one step ---- */
+
+/* The operand `name` [N,..] times its weights, plus its bias: the gates [N,G*H]. */
+static struct lowered cell_gates(struct lower *l, struct lowered x, int at)
+{
+    struct lowered w = lower_plain(l, lower_in(l, at ? "w_hh" : "w_ih", 2 + at)),
+                   b = lower_in(l, at ? "b_hh" : "b_ih", 4 + at);
+    int in[3] = {NO_VALUE, NO_VALUE, NO_VALUE};
+
+    x = lower_plain(l, x);
+    if (b.kind != LOWERED_NONE)
+        b = lower_plain(l, b);
+    if (!lower_failed(l) && (x.n != 2 || w.n != 2 || !extent_equal(x.dim[1], w.dim[1])))
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "its input has %d dimensions and its weight %d, want rows [N,I] and [G*H,I]",
+                   x.n, w.n);
+    lower_refuse_batch(l, &x, 2, "sums over");
+    lower_refuse_batch(l, &w, ~0u, "has weights with");
+    if (lower_failed(l))
+        return x;
+    in[0] = x.value;
+    in[1] = w.value;
+    in[2] = b.kind == LOWERED_NONE ? NO_VALUE : b.value;
+    x.dim[1] = w.dim[0];
+    return lower_with(x, compose_append(&l->c, OP_linear, NULL, in, 3));
+}
+
+/* Gate k of n, through its function. */
+static int cell_gate(struct lower *l, int gates, int k, int n, enum activation kind)
+{
+    const int64_t h = lower_failed(l) ? 0 : l->m->g->value[gates].shape.dim[1] / n;
+    const int x = compose_slice(&l->c, gates, 1, k * h, (k + 1) * h, 1);
+
+    return kind == ACT_NONE ? x : compose_activation(&l->c, kind, x);
+}
+
+/* The states, each as rows of its own: those of a constant, which are zeros, too. */
+static struct lowered cell_state(struct lower *l, struct lowered x, const struct lowered *like)
+{
+    x = lower_real_value(l, x);
+    if (lower_failed(l) || x.n != 2 || extent_equal(x.dim[0], like->dim[0]))
+        return x;
+    if (!(x.repeats & 1) && !extent_is_one(x.dim[0]))
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "its state is that of other samples than its input has in their place");
+    x.dim[0] = like->dim[0];
+    x.repeats |= 1;
+    return x;
+}
+
+/* x of the sums of both sides, the input's and the state's. */
+static int cell_sum(struct lower *l, const struct lowered *a, const struct lowered *b)
+{
+    return lower_failed(l) ? NO_VALUE : compose_elementwise(&l->c, EW_ADD, a->value, b->value);
+}
+
+static void builders_lstm_cell(struct lower *l, int kind)
+{
+    const struct import_arg *hx = lower_arg(l, "hx", 1);
+    const struct lowered x = lower_in(l, "input", 0);
+    struct lowered a, b, c;
+    int gates, y, next;
+
+    (void)kind;
+    if (!hx || hx->kind != IMPORT_VALUES || hx->n != 2)
+        lower_fail(l, ERR_UNSUPPORTED, "its state has %d parts, want h and c", hx ? hx->n : 0);
+    if (lower_failed(l))
+        return;
+    a = cell_gates(l, x, 0);
+    b = cell_gates(l, cell_state(l, lower_at(l, hx->values[0]), &x), 1);
+    c = lower_plain(l, cell_state(l, lower_at(l, hx->values[1]), &x));
+    gates = cell_sum(l, &a, &b);
+    if (lower_failed(l))
+        return;
+    y = compose_elementwise(&l->c, EW_MUL, cell_gate(l, gates, 0, 4, ACT_SIGMOID),
+                            cell_gate(l, gates, 2, 4, ACT_TANH));
+    next = compose_elementwise(&l->c, EW_MUL, cell_gate(l, gates, 1, 4, ACT_SIGMOID), c.value);
+    next = compose_elementwise(&l->c, EW_ADD, next, y);
+    y = compose_elementwise(&l->c, EW_MUL, cell_gate(l, gates, 3, 4, ACT_SIGMOID),
+                            compose_activation(&l->c, ACT_TANH, next));
+    if (lower_failed(l))
+        return;
+    lower_set(l, 0, lower_plain_value(l, y, 2, c.dim));
+    lower_set(l, 1, lower_plain_value(l, next, 2, c.dim));
+}
+
+static void builders_gru_cell(struct lower *l, int kind)
+{
+    const struct lowered x = lower_in(l, "input", 0);
+    const struct lowered a = cell_gates(l, x, 0),
+                         h = lower_plain(l, cell_state(l, lower_in(l, "hx", 1), &x)),
+                         b = cell_gates(l, h, 1);
+    int gate[2], y;
+
+    (void)kind;
+    for (int k = 0; k < 2 && !lower_failed(l); k++)
+        gate[k] = compose_activation(&l->c, ACT_SIGMOID,
+                                     compose_elementwise(&l->c, EW_ADD,
+                                                         cell_gate(l, a.value, k, 3, ACT_NONE),
+                                                         cell_gate(l, b.value, k, 3, ACT_NONE)));
+    if (lower_failed(l))
+        return;
+    y = compose_elementwise(&l->c, EW_MUL, gate[0], cell_gate(l, b.value, 2, 3, ACT_NONE));
+    y = compose_elementwise(&l->c, EW_ADD, cell_gate(l, a.value, 2, 3, ACT_NONE), y);
+    y = compose_activation(&l->c, ACT_TANH, y);
+    y = compose_elementwise(&l->c, EW_ADD, y,
+                            compose_elementwise(&l->c, EW_MUL, gate[1],
+                                                compose_elementwise(&l->c, EW_SUB, h.value, y)));
+    if (!lower_failed(l))
+        lower_set(l, 0, lower_plain_value(l, y, 2, h.dim));
+}
+
+/* kind: the activation. */
+static void builders_rnn_cell(struct lower *l, int kind)
+{
+    const struct lowered x = lower_in(l, "input", 0), a = cell_gates(l, x, 0),
+                         b = cell_gates(l, cell_state(l, lower_in(l, "hx", 1), &x), 1);
+    const int y = compose_activation(&l->c, (enum activation)kind, cell_sum(l, &a, &b));
+
+    if (!lower_failed(l))
+        lower_set(l, 0, lower_plain_value(l, y, 2, a.dim));
+}
+
 const struct import_builder import_recurrent[] = {
     {"lstm.input", builders_recurrent, RECURRENT_LSTM},
     {"gru.input", builders_recurrent, RECURRENT_GRU},
     {"rnn_tanh.input", builders_recurrent, RECURRENT_TANH},
     {"rnn_relu.input", builders_recurrent, RECURRENT_RELU},
+    {"lstm_cell.default", builders_lstm_cell, 0},
+    {"gru_cell.default", builders_gru_cell, 0},
+    {"rnn_tanh_cell.default", builders_rnn_cell, ACT_TANH},
+    {"rnn_relu_cell.default", builders_rnn_cell, ACT_RELU},
     {0},
 };

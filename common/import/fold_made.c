@@ -150,6 +150,25 @@ static void fold_triangle(struct fold *f)
     }
 }
 
+/* As many numbers as `steps`, from start to end. */
+static void fold_linspace(struct fold *f)
+{
+    const double start = fold_real(f, "start", 0, 0), end = fold_real(f, "end", 1, 0);
+    const int64_t n = fold_int(f, "steps", 2, 0);
+    const double step = n > 1 ? (end - start) / (double)(n - 1) : 0;
+
+    if (n < 0 || !host_is_real(fold_type(f)))
+        fold_fail(f, "%lld numbers of type %s from %g to %g, want 0 or more floats", (long long)n,
+                  import_type_name(fold_type(f)), start, end);
+    if (f->rc < 0 || !fold_new(f, fold_type(f), 1, &n))
+        return;
+    for (int64_t i = 0; i < n; i++)
+        fold_put(&f->out, i,
+                 (struct fold_num){.f = i < n / 2 ? start + step * (double)i
+                                                  : end - step * (double)(n - 1 - i)},
+                 IMPORT_F64);
+}
+
 static void fold_eye(struct fold *f)
 {
     const struct import_value *says = fold_says(f);
@@ -165,7 +184,10 @@ const struct fold_row fold_made[] = {
     {"arange.default", fold_arange, 0},
     {"arange.start", fold_arange, 1},
     {"arange.start_step", fold_arange, 2},
+    {"linspace.default", fold_linspace, 0},
     {"zeros.default", fold_filled, FILL_0},
+    {"empty_like.default", fold_filled, FILL_0},
+    {"new_empty.default", fold_filled, FILL_0},
     {"ones.default", fold_filled, FILL_1},
     {"full.default", fold_filled, FILL_VALUE},
     {"new_zeros.default", fold_filled, FILL_0},

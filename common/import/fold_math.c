@@ -390,6 +390,27 @@ static void fold_clamp(struct fold *f)
         fold_fail(f, "no limits");
 }
 
+/* x [N], y [M] -> [N,M] */
+static void fold_outer(struct fold *f)
+{
+    const struct host_tensor x = fold_tensor(f, "self", 0), y = fold_tensor(f, "vec2", 1);
+    const int64_t dim[2] = {x.n_dims ? x.dim[0] : 1, y.n_dims ? y.dim[0] : 1};
+    const int is_real = host_is_real(x.type);
+
+    if (f->rc == 0 && (x.n_dims != 1 || y.n_dims != 1 || is_real != host_is_real(y.type)))
+        fold_fail(f, "a product of %s and %s of %d and %d dimensions, want two of one",
+                  import_type_name(x.type), import_type_name(y.type), x.n_dims, y.n_dims);
+    if (f->rc < 0 || !fold_new(f, fold_type(f), 2, dim))
+        return;
+    for (int64_t i = 0; i < dim[0] * dim[1]; i++) {
+        const struct fold_num a = fold_element(&x, i / dim[1]), b = fold_element(&y, i % dim[1]);
+
+        fold_put(&f->out, i,
+                 (struct fold_num){.i = (int64_t)((uint64_t)a.i * (uint64_t)b.i), .f = a.f * b.f},
+                 is_real ? IMPORT_F64 : IMPORT_I64);
+    }
+}
+
 #define TWO(name, kind) \
     {name ".Tensor", fold_binary, kind}, { name ".Scalar", fold_binary, kind }
 
@@ -412,6 +433,8 @@ const struct fold_row fold_math[] = {
     TWO("bitwise_xor", FOLD_BIT_XOR),
     TWO("remainder", FOLD_REMAINDER),
     TWO("fmod", FOLD_FMOD),
+    {"outer.default", fold_outer, 0},
+    {"ger.default", fold_outer, 0},
     {"logical_and.default", fold_binary, FOLD_AND},
     {"logical_or.default", fold_binary, FOLD_OR},
     {"logical_xor.default", fold_binary, FOLD_XOR},

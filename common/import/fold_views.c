@@ -202,6 +202,32 @@ static void fold_order(struct fold *f)
     }
 }
 
+/* Grids of coordinates: tensor k of the list along dimension k; "xy" turns the first two. */
+static void fold_meshgrid(struct fold *f)
+{
+    const struct host_tensor *from[IMPORT_MAX_DIMS];
+    const int n = fold_list(f, "tensors", 0, from, IMPORT_MAX_DIMS), k = f->which;
+    const struct import_arg *a = fold_arg(f, "indexing", 1);
+    const struct import_value *says = fold_says(f);
+    const int d = a && a->text && !strcmp(a->text, "xy") && k < 2 && n > 1 ? 1 - k : k;
+    int64_t one[IMPORT_MAX_DIMS];
+    struct host_tensor x;
+
+    if (f->rc == 0 && (k >= n || !from[k] || from[k]->n_dims > 1 || says->n_dims != n))
+        fold_fail(f, "a grid of %d tensors with %d dimensions, want as many", n, says->n_dims);
+    if (f->rc < 0)
+        return;
+    x = *from[k];
+    for (int e = 0; e < n; e++)
+        one[e] = e == d ? host_count(&x) : 1;
+    x.stride[d] = x.n_dims ? x.stride[0] : 0;
+    for (int e = 0; e < n; e++)
+        x.stride[e] = e == d ? x.stride[d] : 0;
+    memcpy(x.dim, one, (size_t)n * sizeof *one);
+    x.n_dims = n;
+    f->out = fold_expand_to(f, x, n, says->dim);
+}
+
 /* ---- parts ---- */
 
 /* Elements [start, stop) along dimension d. */
@@ -449,6 +475,8 @@ static void fold_roll(struct fold *f)
 
 const struct fold_row fold_views[] = {
     {"expand.default", fold_expand, 0},
+    {"meshgrid.default", fold_meshgrid, 0},
+    {"meshgrid.indexing", fold_meshgrid, 0},
     {"expand_as.default", fold_expand, 0},
     {"view.default", fold_reshape, 0},
     {"_unsafe_view.default", fold_reshape, 0},

@@ -12,10 +12,10 @@
 #include "import/lower_impl.h"
 
 const struct import_builder *const import_tables[] = {
-    import_layers,   import_linear, import_norms,      import_math,
-    import_views,    import_random, import_lines,      import_attention,
-    import_index,    import_sizes,  import_decomposed, import_images,
-    import_formulas, import_einsum, import_recurrent,  NULL};
+    import_layers,     import_linear,   import_norms,     import_math,   import_views,
+    import_random,     import_lines,    import_attention, import_index,  import_sizes,
+    import_decomposed, import_images,   import_formulas,  import_einsum, import_recurrent,
+    import_choose,     import_products, import_scatter,   NULL};
 
 static const struct import_builder *builder_of(const char *target)
 {

@@ -132,7 +132,7 @@ int lower_normalized(struct lower *l, const struct lowered *x, int64_t *n);
 extern const struct import_builder import_layers[], import_linear[], import_norms[], import_sizes[],
     import_decomposed[], import_math[], import_views[], import_random[], import_attention[],
     import_lines[], import_index[], import_recurrent[], import_images[], import_formulas[],
-    import_einsum[];
+    import_einsum[], import_choose[], import_products[], import_scatter[];
 extern const struct import_builder *const import_tables[];
 
 /* "node relu_3 (relu.default) in layer1.0: ..."  Sets l->c.rc. */
@@ -273,8 +273,19 @@ struct lowered lower_as_real(struct lower *l, struct lowered x);
 int lower_integers(struct lower *l, enum elementwise kind);
 /* Likewise for a comparison of two tensors of whole numbers. */
 int lower_compare_integers(struct lower *l, enum elementwise kind);
-void lower_integer_sum(struct lower *l, int dim); /* cumsum */
-int lower_is_whole(enum import_type type);        /* an integer, no boolean */
+/* The sums of whole numbers along a dimension: all of them (cumsum), or the last one, whose
+ * dimension is kept or not. */
+void lower_integer_sum(struct lower *l, int dim, int is_scan, int keep);
+/* Likewise for a clamp of whole numbers. */
+int lower_clip_integers(struct lower *l, double least, double most);
+struct lowered lower_bounded(struct lowered x, int64_t low, int64_t high); /* x is low .. high */
+/* a kind b of I32, with broadcasting. */
+struct lowered lower_integers_of(struct lower *l, enum integers kind, struct lowered a,
+                                 struct lowered b);
+/* Output i: the place of the largest or least element along dim; the argument keepdim is read. */
+void lower_set_place(struct lower *l, int i, struct lowered x, int dim, int least);
+int lower_is_read(const struct lower *l, int value); /* 1: a node or an output reads the value */
+int lower_is_whole(enum import_type type);           /* an integer, no boolean */
 
 /* 1: a b, or a + b, ends a formula that is one operator here, whose result is *y
  * (import/recognise.c). */

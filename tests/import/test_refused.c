@@ -131,6 +131,17 @@ static const struct {
      "value y F32 [2,3,4]\nnode embedding.default - weight=vw indices=vx padding_idx=i-1 "
      "scale_grad_by_freq=f0 sparse=f1 -> y\ninput x x\noutput y y\n",
      "want an embedding with sparse=False"},
+    {MIXED "value k F32 [2,2]\nvalue i I64 [2,2]\n"
+           "node topk.default - self=vx k=i5 dim=i1 -> k i\noutput y k\n",
+     "it takes 5 elements of 4 in their order, want 1 to 128 of them"},
+    {MIXED "value i I64 [4]\nnode argmax.default - self=vx dim=i0 -> i\noutput y i\n",
+     "it compares elements of dimension 0, the batch"},
+    {MIXED "value i I64 []\nnode argmax.default - self=vx -> i\noutput y i\n",
+     "it has no dim, and would choose among all samples; want a dim"},
+    {WHOLE "value k I64 [2,1]\nnode topk.default - self=vx k=i1 dim=i1 -> v k\noutput y v\n",
+     "it orders whole numbers of the samples; make them real numbers first"},
+    {WHOLE "node scatter.value - self=vx dim=i0 index=vx value=i1 -> v\noutput y v\n",
+     "it puts elements along dimension 0, the batch"},
     {MIXED "value e F32 [2]\nvalue b F32 [2]\nnode empty.memory_format - size=I2 -> e\n"
            "node bernoulli_.float - self=ve p=r0.5 -> b\n"
            "node mul.Tensor - self=vx other=vb -> v\noutput y v\n",
@@ -292,7 +303,7 @@ static const struct {
      "input_scale is 2, want 1"},
     {"value x F32 [2,4]\nvalue v BOOL [2]\nnode any.dim - self=vx dim=i1 -> v\n"
      "input x x\noutput y v\n",
-     "it asks for any of F32"},
+     "it asks for any, or all, of F32"},
     {"value x F32 [2,2]\nvalue v F32 [2,2]\nnode as_strided.default - self=vx size=I2,2 "
      "stride=I1,2 -> v\ninput x x\noutput y v\n",
      "it reads a tensor's memory by strides"},
