@@ -1,7 +1,8 @@
 /* alias - values that share memory, and what operators in place change.
  *
  * An operator in place (add_, relu_) makes a new value; all names of the changed tensor then mean
- * that one.  A view of it with another shape, or of a part, becomes stale: reading it fails.
+ * that one.  A view of it with another shape, or of a part, becomes stale: it is made again when it
+ * is read (import/write.c), or reading it fails.
  * Constants share their elements as PyTorch's tensors do, so that a view of a constant sees the
  * change (import/constant.c). */
 #include <stdlib.h>
@@ -160,15 +161,10 @@ static void alias_change(struct lower *l, const struct import_node *n)
 
     if (changed == IMPORT_NO_VALUE || changed == out)
         return;
-    if ((alias_is(n->target, "fill_") || alias_is(n->target, "zero_")) && l->is_view[changed] &&
-        l->slice[changed].of != IMPORT_NO_VALUE) {
-        lower_join(l, out, l->base[changed]); /* builders_fill has changed the whole */
-        l->is_view[out] = 1;
-        l->value[changed] = l->value[out];
-        l->is_stale[changed] = 0;
-        return;
-    }
-    lower_rebind(l, changed, out);
+    if (lower_can_write(l, changed))
+        lower_write(l, changed, out);
+    else
+        lower_rebind(l, changed, out);
 }
 
 /* Views, and operators that may give their input itself, share its memory.  One without its
@@ -183,6 +179,7 @@ void lower_track(struct lower *l, const struct import_node *n)
 
     if (lower_failed(l))
         return;
+    lower_note_view(l, n);
     for (int i = 0; same[i]; i++)
         if (alias_is(n->target, same[i])) {
             alias_share(l, n, n->no_gradient || alias_is(n->target, "detach"));

@@ -142,7 +142,7 @@ struct lowered lower_at(struct lower *l, int v)
 {
     if (v == IMPORT_NO_VALUE || lower_failed(l))
         return (struct lowered){0};
-    if (l->is_stale[v])
+    if (l->is_stale[v] && (l->is_stale[v] != STALE_CHANGED || !lower_refresh(l, v)))
         lower_fail(l, ERR_UNSUPPORTED, "it reads %s, %s", l->net->value[v].name,
                    l->is_stale[v] == STALE_COUNTS ? "which counts the steps of a batch norm"
                    : l->is_stale[v] == STALE_TIED

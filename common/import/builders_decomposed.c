@@ -68,49 +68,58 @@ static void builders_index_select(struct lower *l, int kind)
     lower_set(l, 0, x);
 }
 
-/* x with src in place of a slice: the part before it, src, and the part behind. */
+/* x with src in place of a slice, or with kind 1 of a select. */
 static void builders_slice_scatter(struct lower *l, int kind)
 {
-    struct lowered x = lower_plain(l, lower_in(l, "self", 0)),
-                   src = lower_plain(l, lower_in(l, "src", 1));
-    const int dim = lower_dim(l, "dim", 2, x.n, 0);
-    const int64_t n = x.n > 0 ? extent_exported(l, x.dim[dim]) : 0;
-    int64_t start = lower_clamped(l, "start", 3, 0), stop = lower_clamped(l, "end", 4, INT64_MAX);
-    int part[3], n_parts = 0;
+    const struct lowered x = lower_in(l, "self", 0), src = lower_in(l, "src", 1);
 
-    (void)kind;
-    import_slice_ends(n, &start, &stop);
-    lower_refuse_batch(l, &x, 1u << dim, "replaces a part of");
-    if (!lower_failed(l) && (lower_int(l, "step", 5, 1) != 1 || src.n != x.n ||
-                             extent_exported(l, src.dim[dim]) != stop - start))
-        lower_fail(l, ERR_UNSUPPORTED,
-                   "want a slice of step 1 with as many elements as its source");
-    if (lower_failed(l))
-        return;
-    if (start > 0)
-        part[n_parts++] = compose_slice(&l->c, x.value, dim, 0, start, 1);
-    if (stop > start)
-        part[n_parts++] = src.value;
-    if (stop < n)
-        part[n_parts++] = compose_slice(&l->c, x.value, dim, stop, n, 1);
-    if (!lower_failed(l) && n_parts > 0)
-        x.value = n_parts == 1 ? part[0] : compose_concat(&l->c, part, n_parts, dim);
-    lower_set(l, 0, x);
+    if (!lower_failed(l))
+        lower_set(l, 0, lower_written(l, x, src, kind));
 }
 
-/* The end of a program without operators in place: a buffer gets its next value. */
+/* src with the extents of the tensor that it replaces. */
+static struct lowered copied_as(struct lower *l, const struct lowered *self, struct lowered src)
+{
+    src = lower_rank(l, lower_as_real(l, src), self->n);
+    for (int d = 0; d < self->n && !lower_failed(l); d++) {
+        if (extent_is_one(src.dim[d]) && !extent_is_one(self->dim[d])) {
+            src.dim[d] = self->dim[d];
+            src.repeats |= 1u << d;
+        } else if (!extent_equal(src.dim[d], self->dim[d]) &&
+                   (src.n != self->n || self->kind != LOWERED_HOST)) {
+            lower_fail(l, ERR_UNSUPPORTED,
+                       "dimension %d is the batch in what it writes or where it writes it, and not "
+                       "in the other: the network depends on the batch of its export, %lld",
+                       d, (long long)l->batch);
+        }
+    }
+    return src;
+}
+
+enum { COPY, COPY_FILL, COPY_NEW };
+
+/* A tensor gets the elements of another one.  At the end of a program without operators in place a
+ * buffer gets its next value so. */
 static void builders_copy(struct lower *l, int kind)
 {
-    const struct import_tensor *t = lower_tensor(l, "self", 0);
-    const struct lowered x = lower_in(l, "src", 1);
+    const struct import_tensor *t = kind == COPY_NEW ? NULL : lower_tensor(l, "self", 0);
+    const struct lowered x = lower_in(l, kind == COPY_FILL ? "value" : "src", 1);
+    struct lowered self;
 
-    (void)kind;
-    if (!lower_failed(l) && (!t || x.kind != LOWERED_NEXT || t != &l->net->tensor[x.tensor]))
+    if (t && !lower_failed(l) && (x.kind != LOWERED_NEXT || t != &l->net->tensor[x.tensor]))
         lower_fail(l, ERR_UNSUPPORTED,
                    "it changes %s, but steps here change parameters, and the running statistics of "
                    "batch norms, alone",
-                   t ? t->name : "a tensor in place");
-    lower_set(l, 0, x);
+                   t->name);
+    if (t || lower_failed(l)) {
+        lower_set(l, 0, x);
+        return;
+    }
+    self = lower_in(l, "self", 0);
+    if (!lower_failed(l) && lower_is_whole(l->net->value[lower_value_of(l, "self", 0)].type))
+        lower_fail(l, ERR_UNSUPPORTED, "it writes into whole numbers, which are no constants then");
+    if (!lower_failed(l))
+        lower_set(l, 0, copied_as(l, &self, x));
 }
 
 const struct import_builder import_decomposed[] = {
@@ -118,6 +127,9 @@ const struct import_builder import_decomposed[] = {
     {"as_strided.default", builders_as_strided, 0},
     {"index_select.default", builders_index_select, 0},
     {"slice_scatter.default", builders_slice_scatter, 0},
-    {"copy_.default", builders_copy, 0},
+    {"select_scatter.default", builders_slice_scatter, 1},
+    {"copy_.default", builders_copy, COPY},
+    {"fill_.Tensor", builders_copy, COPY_FILL},
+    {"copy.default", builders_copy, COPY_NEW},
     {0},
 };

@@ -193,6 +193,25 @@ static void builders_normal(struct lower *l, int kind)
     lower_set(l, 0, lower_plain_value(l, v, y.n, y.dim));
 }
 
+struct lowered lower_draw_value(struct lower *l, struct lowered draw)
+{
+    const float zero = 0;
+    struct shape s = {.n = draw.n};
+
+    if (draw.stage != DRAW_EMPTY) {
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "random numbers are read by an operator other than the product of stochastic "
+                   "depth");
+        return draw;
+    }
+    for (int d = 0; d < draw.n; d++) {
+        s.dim[d] = 1;
+        draw.at[d] = d;
+        draw.repeats |= extent_is_one(draw.dim[d]) ? 0 : 1u << d;
+    }
+    return lower_with(draw, graph_const(l->m->g, DTYPE_F32, s, &zero, "empty"));
+}
+
 /* Only numbers 0 and 1 say what is kept. */
 static void random_want_keep(struct lower *l, const struct lowered *x)
 {

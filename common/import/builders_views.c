@@ -239,19 +239,6 @@ static struct lowered part_of(struct lower *l, struct lowered x, int dim, int64_
     return x;
 }
 
-/* Remember that the output is a part of a whole tensor, which fill_ may change through it. */
-static void note_slice(struct lower *l, const struct lowered *x, int dim, int64_t step)
-{
-    const int from = lower_value_of(l, "self", 0), out = l->node->out[0];
-    const int64_t extent = extent_exported(l, x->dim[dim]);
-    int64_t start = lower_clamped(l, "start", 2, 0), stop = lower_clamped(l, "end", 3, INT64_MAX);
-
-    if (lower_failed(l) || l->is_view[from] || x->kind != LOWERED_VALUE || step != 1)
-        return;
-    import_slice_ends(extent, &start, &stop);
-    l->slice[out] = (struct slice_view){from, dim, start, stop};
-}
-
 static void builders_narrow(struct lower *l, int kind)
 {
     const struct lowered x = lower_in(l, "self", 0);
@@ -279,51 +266,9 @@ static void builders_slice(struct lower *l, int kind)
     lower_set(l, 0,
               part_of(l, x, dim, lower_clamped(l, "start", 2, 0),
                       lower_clamped(l, "end", 3, INT64_MAX), step));
-    note_slice(l, &x, dim, step);
 }
 
 /* ---- fills ---- */
-
-/* 1 in the part, else 0, along its dimension of n. */
-static struct lowered fill_constant(struct lower *l, const struct slice_view *part, int n,
-                                    int64_t extent)
-{
-    struct lowered x = {.kind = LOWERED_VALUE, .n = n};
-    struct shape s = {.n = n};
-    float *v;
-
-    if (!compose_has_room(&l->c, extent, 1))
-        return (struct lowered){0};
-    v = arena_alloc(&l->arena, (size_t)extent * sizeof *v + 1);
-
-    for (int d = 0; d < n; d++) {
-        x.at[d] = d;
-        s.dim[d] = d == part->dim ? extent : 1;
-        x.dim[d] = extent_of(s.dim[d]);
-    }
-    for (int64_t i = 0; i < extent; i++)
-        v[i] = i >= part->start && i < part->stop;
-    x.value = graph_const(l->m->g, DTYPE_F32, s, v, "part");
-    return x;
-}
-
-/* The value of which x is a part gets a number there. */
-static void fill_part(struct lower *l, const struct slice_view *part, double value)
-{
-    const float v = (float)value;
-    struct lowered whole = lower_at(l, part->of), mask = {0}, y;
-    struct lowered fill = {.kind = LOWERED_VALUE,
-                           .value = graph_const(l->m->g, DTYPE_F32, (struct shape){0}, &v, "fill")};
-
-    if (lower_failed(l))
-        return;
-    mask = fill_constant(l, part, whole.n, extent_exported(l, whole.dim[part->dim]));
-    y = lower_meet(l, (struct lowered *[]){&whole, &mask, &fill}, 3);
-    if (lower_failed(l))
-        return;
-    l->value[part->of] = lower_with(y, compose_where(&l->c, mask.value, fill.value, whole.value));
-    lower_rebind(l, part->of, part->of);
-}
 
 /* x of one number, in x's layout. */
 static struct lowered fill_whole(struct lower *l, struct lowered x, double value)
@@ -343,13 +288,8 @@ static struct lowered fill_whole(struct lower *l, struct lowered x, double value
 static void builders_fill(struct lower *l, int kind)
 {
     const double value = kind == 1 ? 0 : lower_real(l, "value", 1, 0);
-    const int at = lower_value_of(l, "self", 0);
     const struct lowered x = lower_real_value(l, lower_in(l, "self", 0));
 
-    if (lower_failed(l))
-        return;
-    if (l->is_view[at] && l->slice[at].of != IMPORT_NO_VALUE)
-        fill_part(l, &l->slice[at], value);
     if (!lower_failed(l))
         lower_set(l, 0, fill_whole(l, x, value));
 }

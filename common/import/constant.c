@@ -125,6 +125,7 @@ int lower_fold(struct lower *l, const struct import_node *n)
             continue;
         l->value[out] = lower_constant(l, l->host[out]);
         constant_track(l, n, out);
+        lower_note_view(l, n);
         if (!in_place)
             continue;
         l->age++;
@@ -251,10 +252,10 @@ struct lowered lower_real_value(struct lower *l, struct lowered x)
         return x;
     if (x.kind == LOWERED_HOST)
         return constant_value(l, x, 0);
+    if (x.kind == LOWERED_DRAW)
+        return lower_draw_value(l, x);
     lower_fail(l, ERR_UNSUPPORTED, "%s",
-               x.kind == LOWERED_DRAW   ? "random numbers are read by an operator other than the "
-                                          "product of stochastic depth"
-               : x.kind == LOWERED_INT  ? "it reads an integer as a tensor"
+               x.kind == LOWERED_INT    ? "it reads an integer as a tensor"
                : x.kind == LOWERED_NEXT ? "it reads a running statistic or a counter in the step "
                                           "that updates it"
                                         : "it reads a value that does not exist");

@@ -437,6 +437,14 @@ static int lower_wrap(struct lower *l, const struct import_node *n)
                     *n->module ? n->module : "the network itself");
 }
 
+void lower_build(struct lower *l)
+{
+    const struct import_builder *b = builder_of(l->node->target);
+
+    if (b && !lower_failed(l))
+        b->build(l, b->kind);
+}
+
 static void lower_node(struct lower *l, const struct import_node *n)
 {
     const struct import_builder *b = builder_of(n->target);
@@ -499,9 +507,7 @@ static void lower_begin(struct lower *l)
     l->next = xcalloc(n, sizeof *l->next);
     l->is_view = xcalloc(n, 1);
     l->is_stale = xcalloc(n, 1);
-    l->slice = xcalloc(n, sizeof *l->slice);
-    for (size_t v = 0; v < n; v++)
-        l->slice[v].of = IMPORT_NO_VALUE;
+    l->view = xcalloc(n, sizeof *l->view);
     l->param = xcalloc((size_t)l->net->n_tensors + 1, sizeof *l->param);
 }
 
@@ -515,7 +521,7 @@ static void lower_end(struct lower *l)
     free(l->next);
     free(l->is_view);
     free(l->is_stale);
-    free(l->slice);
+    free(l->view);
     free(l->param);
 }
 

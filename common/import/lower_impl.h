@@ -71,10 +71,10 @@ enum norm_use {
     NORM_COUNT,     /* the number of its steps, which the writer of checkpoints counts */
 };
 
-/* The elements [start, stop) of value `of` along dim; of IMPORT_NO_VALUE: no such part. */
-struct slice_view {
-    int of, dim;
-    int64_t start, stop;
+/* The node of which a view is output `out`; NULL: the value is no view that can be made again. */
+struct lower_view {
+    const struct import_node *node;
+    int out;
 };
 
 struct lower {
@@ -92,14 +92,15 @@ struct lower {
                        * that share it, in a ring */
     char *is_view;    /* [values]: 1: it has a part or another shape of the base */
     char *is_stale;   /* [values]: enum stale */
-    struct slice_view *slice; /* [values]: the part of another value that one is */
-    int *param;               /* [tensors]: graph value; NO_VALUE: none yet */
-    int64_t batch;            /* at export */
-    int batch_symbol;         /* of the network's symbols; -1: none */
-    int reads_mixed;          /* 1: the node reads a value that is mixed */
-    const char *block;        /* the module whose block is open, its first block_length letters */
-    size_t block_length;      /* 0: none is open */
-    struct arena arena;       /* of the lowering alone */
+    struct lower_view *view; /* [values] */
+    int n_refreshed;         /* views that are being made again, each to make another one */
+    int *param;              /* [tensors]: graph value; NO_VALUE: none yet */
+    int64_t batch;           /* at export */
+    int batch_symbol;        /* of the network's symbols; -1: none */
+    int reads_mixed;         /* 1: the node reads a value that is mixed */
+    const char *block;       /* the module whose block is open, its first block_length letters */
+    size_t block_length;     /* 0: none is open */
+    struct arena arena;      /* of the lowering alone */
 };
 
 char *lower_norm_uses(const struct import_network *n); /* [tensors]: enum norm_use; to free */
@@ -233,6 +234,18 @@ int lower_guard(struct lower *l, const struct import_node *n);
 void lower_track(struct lower *l, const struct import_node *n); /* after it was built */
 /* `out` is what value `changed` became: all of its names mean it now, and its views are stale. */
 void lower_rebind(struct lower *l, int changed, int out);
+/* ---- changes of views (write.c) ---- */
+
+void lower_note_view(struct lower *l, const struct import_node *n); /* it was built, or folded */
+int lower_can_write(const struct lower *l, int v); /* 1: v is a view that can be written through */
+/* An operator in place made `out` of the view `changed`: what it shows gets the change, too. */
+void lower_write(struct lower *l, int changed, int out);
+/* x with y in place of the part that l->node takes, or writes: a slice, or a select. */
+struct lowered lower_written(struct lower *l, struct lowered x, struct lowered y, int is_select);
+/* Make the stale view v again.  0: it is none that can be. */
+int lower_refresh(struct lower *l, int v);
+void lower_build(struct lower *l); /* the outputs of l->node, by its builder */
+
 /* The value v, which no other one shares memory with yet, shares that of `base`. */
 void lower_join(struct lower *l, int v, int base);
 
@@ -297,6 +310,7 @@ int lower_recognise_sum(struct lower *l, const struct lowered *a, const struct l
 struct lowered lower_meet(struct lower *l, struct lowered *const *x, int n);
 /* x times a draw, or a draw divided by a number. */
 struct lowered lower_draw_times(struct lower *l, struct lowered draw, struct lowered x);
+struct lowered lower_draw_value(struct lower *l, struct lowered draw); /* of empty: zeros */
 struct lowered lower_draw_over(struct lower *l, struct lowered draw, double by);
 /* Uniform random numbers plus `keep`: their floor is 1 with that probability. */
 struct lowered lower_draw_plus(struct lower *l, struct lowered x, double keep);

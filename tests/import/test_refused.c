@@ -43,7 +43,7 @@ static const struct {
     const char *text, *why;
 } refused[] = {
     {"value x F32 [2,4]\nvalue v F32 [4,2]\nvalue r F32 [2,4]\nvalue s F32 [4,2]\n"
-     "node view.default - self=vx size=I4,2 -> v\nnode relu_.default - self=vx -> r\n"
+     "node reshape.default - self=vx shape=I4,2 -> v\nnode relu_.default - self=vx -> r\n"
      "node exp.default m self=vv -> s\ninput x x\noutput y s\n",
      "node s (exp.default) in m: it reads v, which shares its memory"},
     {"value x F32 [2,4]\nvalue v F32 [1,4]\n"
@@ -183,10 +183,17 @@ static void test_shared(void **state)
          "it changes n.num_batches_tracked, a buffer, in place"},
         {OWN "node mul.Tensor - self=vx other=vt -> y\noutput y y\n",
          "it reads t, a buffer in the memory of a trained parameter"},
-        {OWN "node slice.Tensor - self=vx dim=i1 start=i0 end=i2 -> u\n"
-             "node slice.Tensor - self=vx dim=i1 start=i1 end=i3 -> v\n"
-             "node zero_.default - self=vu -> z\nnode exp.default - self=vv -> z2\noutput y z2\n",
-         "it reads v, which shares its memory"},
+        {OWN "node contiguous.default - self=vx -> y\n"
+             "node slice.Tensor - self=vx dim=i1 start=i0 end=i2 -> u\n"
+             "node zero_.default - self=vu -> z\noutput y y\n",
+         "it reads y, which shares its memory"},
+        {OWN "node gt.Scalar - self=vx other=r0.0 -> f\nnode to.dtype - self=vf dtype=dI64 -> i\n"
+             "node slice.Tensor - self=vi dim=i1 start=i0 end=i2 -> p\n"
+             "node copy_.default - self=vp src=vp -> p2\noutput y x\n",
+         "it writes into whole numbers"},
+        {OWN "node expand.default - self=vx size=I2,4 -> y\nnode index_put_.default - self=vy "
+             "indices=Vc values=vx accumulate=f0 -> y2\noutput y y2\n",
+         "it writes along dimension 0, the batch"},
         {OWN "node gt.Scalar - self=vx other=r0.0 -> f\nnode to.dtype - self=vf dtype=dI64 -> i\n"
              "node bitwise_not.default - self=vi -> j\noutput y j\n",
          "it works on the bits of I64"},
@@ -200,7 +207,9 @@ static void test_shared(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char text[4096];
 
-        snprintf(text, sizeof text, "value z2 F32 [2,2]\nvalue r I64 [2]\nvalue r1 I64 [2,1]\n%s",
+        snprintf(text, sizeof text,
+                 "value r I64 [2]\nvalue r1 I64 [2,1]\nvalue p I64 [2,2]\nvalue p2 I64 [2,2]\n"
+                 "value y2 F32 [2,4]\n%s",
                  bad[i].text);
         expect_refused(text, bad[i].why);
     }
@@ -377,7 +386,7 @@ static const struct {
     {GRU("[6]", "[2,3,3]", "i1"), "weight_hh is [6], want a matrix"},
     /* what an operator in place changed */
     {"value x F32 [2,4]\nvalue v F32 [2,2,2]\nvalue r F32 [2,4]\n"
-     "node view.default - self=vx size=I2,2,2 -> v\nnode relu_.default - self=vx -> r\n"
+     "node reshape.default - self=vx shape=I2,2,2 -> v\nnode relu_.default - self=vx -> r\n"
      "input x x\noutput y v\n",
      "it reads v, which shares its memory"},
     {HIDDEN "node relu_.default - self=vh -> r\nnode add.Tensor - self=vd other=vr -> v\n" DONE,
