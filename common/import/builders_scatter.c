@@ -104,7 +104,7 @@ static void builders_scatter(struct lower *l, int kind)
 /* ---- index_put ---- */
 
 /* The one index of the list, and its dimension; fails if it has others. */
-static int put_index(struct lower *l, int *dim)
+static int put_one_index(struct lower *l, int *dim)
 {
     const struct import_arg *a = lower_arg(l, "indices", 1);
     int v = IMPORT_NO_VALUE, n = 0;
@@ -199,7 +199,7 @@ static void builders_index_put(struct lower *l, int kind)
     struct lowered x = lower_real_value(l, lower_in(l, "self", 0)), index,
                    y = lower_in(l, "values", 2);
     int dim = 0;
-    const int v = put_index(l, &dim);
+    const int v = put_one_index(l, &dim);
 
     (void)kind;
     if (lower_int(l, "accumulate", 3, 0))

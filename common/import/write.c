@@ -36,7 +36,8 @@ static const struct {
     {"permute.default", WRITE_TURN},    {"transpose.int", WRITE_TURN},
     {"swapaxes.default", WRITE_TURN},   {"t.default", WRITE_TURN},
     {"slice.Tensor", WRITE_SLICE},      {"narrow.default", WRITE_READ},
-    {"select.int", WRITE_SELECT},       {"split.Tensor", WRITE_READ},       {"unbind.int", WRITE_READ},         {"expand.default", WRITE_READ},
+    {"select.int", WRITE_SELECT},       {"split.Tensor", WRITE_READ},
+    {"unbind.int", WRITE_READ},         {"expand.default", WRITE_READ},
     {"expand_as.default", WRITE_READ},
 };
 
@@ -166,7 +167,7 @@ static struct lowered write_turned(struct lower *l, struct lowered y)
     return y.n < 2 ? y : lower_permute(y, order);
 }
 
-/* What the tensor that view v shows becomes, when v becomes y. */
+/* The tensor `shown`, which view v shows, after v became y. */
 static struct lowered write_back(struct lower *l, int v, int shown, struct lowered y)
 {
     const struct import_value *to = &l->net->value[shown];

@@ -102,7 +102,7 @@ void layer_end_block(struct net *m)
 
 int net_starts(const struct net *m)
 {
-    const int at = sample_starts(m->spec);
+    const int at = m->spec ? sample_starts(m->spec) : -1; /* a graph alone has no data */
 
     return at < 0 ? NO_VALUE : m->g->input[at];
 }
