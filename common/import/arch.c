@@ -34,10 +34,27 @@ static const struct option rows[] = {
              "that are left, in order."},
 };
 
-/* Old files have frequencies of the rotary positions; some have a tied head twice. */
-static const char *const arch_folder_ignored[] = {".rotary_emb.inv_freq", NULL};
-const struct model_file import_folder_file = {NULL, arch_folder_ignored, "lm_head.weight",
-                                              "model.embed_tokens.weight", NULL};
+/* Old files have frequencies of the rotary positions, or masks; some have a tied head twice, and
+ * those of GPT-2 on Hugging Face's hub have no prefix. */
+static const char *const arch_folder_ignored[] = {".rotary_emb.inv_freq", NULL},
+                         *const arch_gpt2_ignored[] = {".attn.bias", ".attn.masked_bias", NULL};
+static const struct model_file arch_folder_file = {NULL, arch_folder_ignored, "lm_head.weight",
+                                                   "model.embed_tokens.weight", NULL},
+                               arch_gpt2_file = {"transformer.", arch_gpt2_ignored,
+                                                 "lm_head.weight", "transformer.wte.weight", NULL};
+
+const struct model_file *import_file_of(const struct model_options *o)
+{
+    const struct import_options *import = import_options_of(o);
+    const struct import_network *n = import ? import->network : NULL;
+
+    if (!n || !n->config)
+        return NULL;
+    for (int i = 0; i < n->n_tensors; i++)
+        if (!strcmp(n->tensor[i].name, arch_gpt2_file.tied_to))
+            return &arch_gpt2_file;
+    return &arch_folder_file;
+}
 
 /* ---- building ---- */
 

@@ -22,8 +22,8 @@ struct import_options {
 
 extern const struct model_arch arch_import;
 
-/* Weights of a folder's network may have tensors besides its own: this names them. */
-extern const struct model_file import_folder_file;
+/* The names of a folder's files that differ from the network's; NULL: `o` has another network. */
+const struct model_file *import_file_of(const struct model_options *o);
 
 /* The options of an imported network; NULL: `o` has another architecture. */
 const struct import_options *import_options_of(const struct model_options *o);

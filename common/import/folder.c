@@ -14,7 +14,7 @@
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/util.h"
-#include "import/folder_impl.h"
+#include "import/folder_json.h"
 
 enum {
     FOLDER_CONFIG_BYTES = 1 << 20,
@@ -27,6 +27,22 @@ static const char *const gemma3_keys[] = {"attn_logit_softcapping",      "cache_
                                           "query_pre_attn_scalar",       "rope_local_base_freq",
                                           "sliding_window_pattern",      "_sliding_window_pattern",
                                           "use_bidirectional_attention", NULL};
+
+static const char *const gpt2_keys[] = {"activation_function",
+                                        "add_cross_attention",
+                                        "gradient_checkpointing",
+                                        "is_decoder",
+                                        "model_type",
+                                        "n_ctx",
+                                        "pad_token_id",
+                                        "reorder_and_upcast_attn",
+                                        "scale_attn_weights",
+                                        "summary_activation",
+                                        "summary_first_dropout",
+                                        "summary_proj_to_labels",
+                                        "summary_type",
+                                        "summary_use_proj",
+                                        NULL};
 
 static const struct folder_family folder_families[] = {
     {.type = "llama", .packs = 1, .bias = BIAS_KEY, .has_mlp_bias = 1, .theta = 1e4, .padding = -1},
@@ -90,6 +106,7 @@ static const struct folder_family folder_families[] = {
      .sliding_theta = 1e4,
      .query_scalar = 256,
      .padding = 0},
+    {.type = "gpt2", .form = &folder_gpt2, .keys = gpt2_keys, .tied = 1, .padding = -1},
 };
 
 const struct folder_family *folder_family_of(const char *type)
@@ -377,7 +394,10 @@ int folder_parse(const char *text, size_t len, const char *path, int64_t context
         n->config = arena_strdup(&n->arena, written);
         n->init_std = c->std;
         n->packs = c->family->packs;
-        net_make(n, c);
+        if (c->family->form)
+            c->family->form->make(n, c);
+        else
+            net_make(n, c);
         rc = import_network_check(n, err);
     }
     free(written);

@@ -12,37 +12,23 @@
 #include "base/util.h"
 #include "import/folder_json.h"
 
-enum row_kind { ROW_COUNT, ROW_REAL, ROW_FLAG };
-
-/* A key whose value goes to a member of struct folder_config. */
-struct folder_row {
-    const char *key;
-    enum row_kind kind;
-    size_t at;
-    int is_needed;
-    double least, most;
-    int is_of_few; /* 1: only of families that have it among their own keys */
-};
-
-#define FIELD(member) offsetof(struct folder_config, member)
-
 static const struct folder_row folder_rows[] = {
-    {"vocab_size", ROW_COUNT, FIELD(vocab), 1, 1, 1 << 24},
-    {"hidden_size", ROW_COUNT, FIELD(width), 1, 1, 1 << 20},
-    {"intermediate_size", ROW_COUNT, FIELD(inner), 1, 1, 1 << 22},
-    {"num_hidden_layers", ROW_COUNT, FIELD(layers), 1, 1, FOLDER_MOST_LAYERS},
-    {"num_attention_heads", ROW_COUNT, FIELD(heads), 1, 1, 65536},
-    {"num_key_value_heads", ROW_COUNT, FIELD(groups), 0, 1, 65536},
-    {"head_dim", ROW_COUNT, FIELD(head_dim), 0, 2, FOLDER_MOST_HEAD},
-    {"max_position_embeddings", ROW_COUNT, FIELD(positions), 1, 1, 1 << 30},
-    {"rms_norm_eps", ROW_REAL, FIELD(eps), 1, 0, 1},
-    {"initializer_range", ROW_REAL, FIELD(std), 0, 1e-9, 1},
-    {"attention_dropout", ROW_REAL, FIELD(dropout), 0, 0, 1},
-    {"query_pre_attn_scalar", ROW_REAL, FIELD(query_scalar), 0, 1e-3, 1e6, 1},
-    {"final_logit_softcapping", ROW_REAL, FIELD(cap), 0, 1e-3, 1e6, 1},
-    {"tie_word_embeddings", ROW_FLAG, FIELD(tied), 0, 0, 1},
-    {"attention_bias", ROW_FLAG, FIELD(attention_bias), 0, 0, 1},
-    {"mlp_bias", ROW_FLAG, FIELD(mlp_bias), 0, 0, 1},
+    {"vocab_size", ROW_COUNT, FOLDER_AT(vocab), 1, 1, 1 << 24},
+    {"hidden_size", ROW_COUNT, FOLDER_AT(width), 1, 1, 1 << 20},
+    {"intermediate_size", ROW_COUNT, FOLDER_AT(inner), 1, 1, 1 << 22},
+    {"num_hidden_layers", ROW_COUNT, FOLDER_AT(layers), 1, 1, FOLDER_MOST_LAYERS},
+    {"num_attention_heads", ROW_COUNT, FOLDER_AT(heads), 1, 1, 65536},
+    {"num_key_value_heads", ROW_COUNT, FOLDER_AT(groups), 0, 1, 65536},
+    {"head_dim", ROW_COUNT, FOLDER_AT(head_dim), 0, 2, FOLDER_MOST_HEAD},
+    {"max_position_embeddings", ROW_COUNT, FOLDER_AT(positions), 1, 1, 1 << 30},
+    {"rms_norm_eps", ROW_REAL, FOLDER_AT(eps), 1, 0, 1},
+    {"initializer_range", ROW_REAL, FOLDER_AT(std), 0, 1e-9, 1},
+    {"attention_dropout", ROW_REAL, FOLDER_AT(dropout), 0, 0, 1},
+    {"query_pre_attn_scalar", ROW_REAL, FOLDER_AT(query_scalar), 0, 1e-3, 1e6, 1},
+    {"final_logit_softcapping", ROW_REAL, FOLDER_AT(cap), 0, 1e-3, 1e6, 1},
+    {"tie_word_embeddings", ROW_FLAG, FOLDER_AT(tied), 0, 0, 1},
+    {"attention_bias", ROW_FLAG, FOLDER_AT(attention_bias), 0, 0, 1},
+    {"mlp_bias", ROW_FLAG, FOLDER_AT(mlp_bias), 0, 0, 1},
 };
 
 /* Keys that are read elsewhere in this file. */
@@ -64,7 +50,6 @@ static const char *const folder_read_keys[] = {"model_type",
                                                "is_encoder_decoder",
                                                "pretraining_tp",
                                                "rope_interleaved",
-                                               "quantization_config",
                                                "use_mrope",
                                                NULL};
 
@@ -86,6 +71,7 @@ static const char *const folder_harmless[] = {"_name_or_path",
                                               "output_attentions",
                                               "output_hidden_states",
                                               "problem_type",
+                                              "quantization_config", /* refused elsewhere */
                                               "return_dict",
                                               "task_specific_params",
                                               "tokenizer_class",
@@ -116,16 +102,24 @@ int folder_is_in(const char *const *list, const char *key)
     return 0;
 }
 
+static int config_is_row(const struct folder_row *rows, size_t n, const char *key)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!rows[i].is_of_few && !strcmp(rows[i].key, key))
+            return 1;
+    return 0;
+}
+
 /* 1: all families know the key, or this one does. */
 static int config_knows(const struct config_read *r, const char *key)
 {
-    const char *const *own = r->c->family->keys;
+    const struct folder_family *f = r->c->family;
 
-    for (size_t i = 0; i < ARRAY_LEN(folder_rows); i++)
-        if (!folder_rows[i].is_of_few && !strcmp(folder_rows[i].key, key))
-            return 1;
-    return folder_is_in(folder_read_keys, key) || folder_is_in(folder_harmless, key) ||
-           (own && folder_is_in(own, key));
+    if (folder_is_in(folder_harmless, key) || (f->keys && folder_is_in(f->keys, key)))
+        return 1;
+    return f->form ? config_is_row(f->form->row, f->form->n_rows, key)
+                   : folder_is_in(folder_read_keys, key) ||
+                         config_is_row(folder_rows, ARRAY_LEN(folder_rows), key);
 }
 
 static int config_refuse_unknown(const struct config_read *r)
@@ -145,6 +139,16 @@ static int config_refuse_unknown(const struct config_read *r)
     return 0;
 }
 
+static const char *config_type(const json_t *v)
+{
+    return json_is_string(v)    ? "a text"
+           : json_is_real(v)    ? "a number with a fraction"
+           : json_is_integer(v) ? "a number"
+           : json_is_boolean(v) ? "true or false"
+           : json_is_array(v)   ? "a list"
+                                : "an object";
+}
+
 /* The number of a key, whole if it counts something. */
 static int config_number(const struct config_read *r, const char *key, const json_t *v,
                          enum row_kind kind, double *to)
@@ -155,7 +159,7 @@ static int config_number(const struct config_read *r, const char *key, const jso
                                          : json_is_number(v);
 
     if (!fits)
-        return config_bad(r, ERR_CONFIG, "%s is no fit, want %s", key, want[kind]);
+        return config_bad(r, ERR_CONFIG, "%s is %s, want %s", key, config_type(v), want[kind]);
     *to = kind == ROW_FLAG ? json_is_true(v) : json_number_value(v);
     return 0;
 }
@@ -176,8 +180,8 @@ static int config_row(const struct config_read *r, const struct folder_row *row)
     if (config_number(r, row->key, v, row->kind, &number) < 0)
         return r->err->code;
     if (!(number >= row->least && number <= row->most))
-        return config_bad(r, ERR_CONFIG, "%s is %g, want %g to %g", row->key, number, row->least,
-                          row->most);
+        return config_bad(r, ERR_CONFIG, "%s is %.15g, want %.15g to %.15g", row->key, number,
+                          row->least, row->most);
     if (row->kind == ROW_COUNT)
         *(int64_t *)(void *)at = (int64_t)number;
     else if (row->kind == ROW_FLAG)
@@ -187,8 +191,7 @@ static int config_row(const struct config_read *r, const struct folder_row *row)
     return 0;
 }
 
-/* A key that must have this value, or be missing, for what the network computes here. */
-static int config_only(const struct config_read *r, const char *key, double value)
+int folder_only(const struct config_read *r, const char *key, double value)
 {
     const json_t *v = folder_key(r, key);
     const double seen = json_is_boolean(v) ? json_is_true(v) : json_number_value(v);
@@ -197,6 +200,15 @@ static int config_only(const struct config_read *r, const char *key, double valu
         return 0;
     return config_bad(r, ERR_UNSUPPORTED, "%s is another one than %g, which alone is supported",
                       key, value);
+}
+
+static int config_refuse_quantized(const struct config_read *r)
+{
+    return folder_key(r, "quantization_config")
+               ? config_bad(r, ERR_UNSUPPORTED,
+                            "quantization_config: the weights are quantized; want the original "
+                            "ones, in float32, bfloat16 or float16")
+               : 0;
 }
 
 static int config_refuse_values(const struct config_read *r)
@@ -214,14 +226,10 @@ static int config_refuse_values(const struct config_read *r)
                           "attn_logit_softcapping: transformers computes no such caps for %s; want "
                           "null",
                           family->type);
-    if (folder_key(r, "quantization_config"))
-        return config_bad(r, ERR_UNSUPPORTED,
-                          "quantization_config: the weights are quantized; want the original ones, "
-                          "in float32, bfloat16 or float16");
-    if (config_only(r, "resid_pdrop", 0) < 0 || config_only(r, "embd_pdrop", 0) < 0 ||
-        config_only(r, "partial_rotary_factor", 1) < 0 ||
-        config_only(r, "is_encoder_decoder", 0) < 0 || config_only(r, "rope_interleaved", 0) < 0 ||
-        config_only(r, "use_mrope", 0) < 0 || config_only(r, "use_bidirectional_attention", 0) < 0)
+    if (folder_only(r, "resid_pdrop", 0) < 0 || folder_only(r, "embd_pdrop", 0) < 0 ||
+        folder_only(r, "partial_rotary_factor", 1) < 0 ||
+        folder_only(r, "is_encoder_decoder", 0) < 0 || folder_only(r, "rope_interleaved", 0) < 0 ||
+        folder_only(r, "use_mrope", 0) < 0 || folder_only(r, "use_bidirectional_attention", 0) < 0)
         return r->err->code;
     return 0;
 }
@@ -367,6 +375,23 @@ static int config_sizes(const struct config_read *r)
     return 0;
 }
 
+static int config_read_rows(const struct config_read *r, const struct folder_row *rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (config_row(r, &rows[i]) < 0)
+            return r->err->code;
+    return 0;
+}
+
+static int config_fill_form(const struct config_read *r, const struct folder_form *form)
+{
+    form->begin(r->c);
+    if (config_refuse_unknown(r) < 0 || config_refuse_quantized(r) < 0 ||
+        config_read_rows(r, form->row, form->n_rows) < 0)
+        return r->err->code;
+    return form->finish(r);
+}
+
 static int config_fill(const struct config_read *r)
 {
     struct folder_config *c = r->c;
@@ -377,13 +402,14 @@ static int config_fill(const struct config_read *r)
     c->tied = c->family->tied;
     c->padding = c->family->padding;
     c->std = 0.02;
+    c->window = INT64_MAX;
+    if (c->family->form)
+        return config_fill_form(r, c->family->form);
     if (!json_object_get(r->root, "head_dim"))
         c->head_dim = c->family->head_dim;
-    if (config_refuse_unknown(r) < 0)
+    if (config_refuse_unknown(r) < 0 || config_refuse_quantized(r) < 0 ||
+        config_read_rows(r, folder_rows, ARRAY_LEN(folder_rows)) < 0)
         return r->err->code;
-    for (size_t i = 0; i < ARRAY_LEN(folder_rows); i++)
-        if (config_row(r, &folder_rows[i]) < 0)
-            return r->err->code;
     c->groups = c->groups ? c->groups : c->heads;
     c->attention_bias &= c->family->bias == BIAS_KEY;
     c->mlp_bias &= c->family->has_mlp_bias;

@@ -29,10 +29,13 @@ enum folder_norms {
     NORMS_BOTH
 };
 
-/* A family is the difference from Llama. */
+struct folder_form;
+
+/* A family is the difference from Llama, or a form of its own. */
 struct folder_family {
-    const char *type; /* model_type */
-    int packs;        /* as import_network.packs: its positions are rotary (folder_rope.c) */
+    const char *type;               /* model_type */
+    const struct folder_form *form; /* NULL: as Llama, by the rows of folder_config.c */
+    int packs; /* as import_network.packs: its positions are rotary (folder_rope.c) */
     enum folder_bias bias;
     enum folder_qk_norm qk_norm;
     enum folder_window window;
@@ -82,8 +85,10 @@ struct folder_config {
     int64_t vocab, width, inner, layers, heads, groups, head_dim, positions, window, padding,
         context;
     double eps, std, dropout;
-    double query_scalar; /* scores are divided by its root; 0: head_dim */
-    double cap;          /* of logits: cap tanh(x / cap); 0: none */
+    double drop_results, drop_rows; /* GPT-2: of attention and MLP; of the embedding */
+    int scales_by_layer;            /* GPT-2: scores of layer i are divided by i + 1, too */
+    double query_scalar;            /* scores are divided by its root; 0: head_dim */
+    double cap;                     /* of logits: cap tanh(x / cap); 0: none */
     int tied, attention_bias, mlp_bias;
     struct folder_rope rope[2];            /* of layers that do not slide, and of those that do */
     float column[2][FOLDER_MOST_HEAD / 2]; /* ROPE_LONG: up to `positions` tokens, and beyond */
@@ -126,10 +131,16 @@ int folder_constant(struct folder_make *m, const char *name, enum import_type ty
 /* The same, [a], that begins as zeros with model.init: random. */
 int folder_zeros(struct folder_make *m, const char *name, int64_t a);
 
+/* The numbers 0 to n - 1, [1,n]. */
+int folder_numbers(struct folder_make *m, const char *name, int64_t n);
+
 /* Append nodes; each returns the value that it makes. */
 int folder_embed(struct folder_make *m, int table, int tokens, int64_t padding);
 int folder_linear(struct folder_make *m, int x, int weight, int bias);     /* bias: or NO_VALUE */
 int folder_rms_norm(struct folder_make *m, int x, int weight, double eps); /* weight: likewise */
+int folder_layer_norm(struct folder_make *m, int x, double eps); /* with its two parameters */
+int folder_product(struct folder_make *m, int x, int weight);    /* x weight, [in,out] */
+int folder_dropout(struct folder_make *m, int x, double p);
 int folder_heads(struct folder_make *m, int x, int64_t heads); /* [N,T,H*D]: [N,T,H,D] */
 int folder_join(struct folder_make *m, int x);                 /* and back */
 int folder_turn(struct folder_make *m, int x);                 /* [N,T,H,D] and [N,H,T,D] */
@@ -141,5 +152,9 @@ int folder_slice(struct folder_make *m, int x, int64_t start, int64_t end); /* o
 int folder_cat(struct folder_make *m, int a, int b);                        /* of the last */
 /* mask: a constant, or NO_VALUE: causal.  scale: of scores; 0: by the root of the head's width. */
 int folder_attend(struct folder_make *m, const int qkv[3], int mask, double dropout, double scale);
+
+/* ---- forms ---- */
+
+extern const struct folder_form folder_gpt2;
 
 #endif

@@ -6,6 +6,7 @@
 #define IMPORT_FOLDER_JSON_H
 
 #include <jansson.h>
+#include <stddef.h>
 
 #include "import/folder_impl.h"
 
@@ -21,6 +22,34 @@ int folder_config_named(const struct config_read *r, int rc);
 
 const json_t *folder_key(const struct config_read *r, const char *key); /* NULL: missing, or null */
 int folder_is_in(const char *const *list, const char *key);             /* it ends with NULL */
+
+enum row_kind { ROW_COUNT, ROW_REAL, ROW_FLAG };
+
+/* A key whose value goes to a member of struct folder_config. */
+struct folder_row {
+    const char *key;
+    enum row_kind kind;
+    size_t at;
+    int is_needed;
+    double least, most;
+    int is_of_few; /* 1: only of families that have it among their own keys */
+};
+
+#define FOLDER_AT(member) offsetof(struct folder_config, member)
+
+/* A family that is not like Llama. */
+struct folder_form {
+    const struct folder_row *row;
+    size_t n_rows;
+    /* After `begin`, which sets what keys that are missing leave, the rows are read; after them
+     * `finish` checks and completes. */
+    void (*begin)(struct folder_config *c);
+    int (*finish)(const struct config_read *r);
+    void (*make)(struct import_network *n, const struct folder_config *c);
+};
+
+/* The key must have this value, or be missing. */
+int folder_only(const struct config_read *r, const char *key, double value);
 
 /* Fill r->c->rope, after the sizes. */
 int folder_config_rope(const struct config_read *r);

@@ -119,6 +119,20 @@ int folder_constant(struct folder_make *m, const char *name, enum import_type ty
                                                       (size_t)(a * b) * import_type_size(type))});
 }
 
+int folder_numbers(struct folder_make *m, const char *name, int64_t n)
+{
+    int64_t *number = arena_alloc(&m->n->arena, (size_t)n * sizeof *number);
+
+    for (int64_t i = 0; i < n; i++)
+        number[i] = i;
+    return make_of_tensor(m, (struct import_tensor){.name = name,
+                                                    .role = IMPORT_CONSTANT,
+                                                    .type = IMPORT_I64,
+                                                    .n_dims = 2,
+                                                    .dim = {1, n},
+                                                    .bytes = (const char *)number});
+}
+
 /* ---- arguments ---- */
 
 static struct import_arg *make_put(struct folder_make *m, const char *name,
@@ -186,12 +200,14 @@ static const struct import_value *make_seen(const struct folder_make *m, int v)
 int folder_embed(struct folder_make *m, int table, int tokens, int64_t padding)
 {
     const struct import_value *t = make_seen(m, table), *x = make_seen(m, tokens);
+    int y;
 
     folder_put_value(m, "weight", table);
     folder_put_value(m, "indices", tokens);
     folder_put_int(m, "padding_idx", padding);
-    return make_folder_node(m, "embedding.default", 3,
-                            (int64_t[]){x->dim[0], x->dim[1], t->dim[1]});
+    y = make_folder_node(m, "embedding.default", 3, (int64_t[]){x->dim[0], x->dim[1], t->dim[1]});
+    m->n->value[y].symbol[0] = x->symbol[0];
+    return y;
 }
 
 int folder_linear(struct folder_make *m, int x, int weight, int bias)
@@ -218,6 +234,42 @@ int folder_rms_norm(struct folder_make *m, int x, int weight, double eps)
         folder_put_value(m, "weight", weight);
     folder_put_real(m, "eps", eps);
     return make_folder_node(m, "rms_norm.default", v.n_dims, v.dim);
+}
+
+int folder_layer_norm(struct folder_make *m, int x, double eps)
+{
+    const struct import_value v = *make_seen(m, x);
+    const struct import_int width = {v.dim[v.n_dims - 1], IMPORT_NO_VALUE};
+
+    folder_put_value(m, "input", x);
+    make_put(m, "normalized_shape", IMPORT_INTS, 1)->ints =
+        arena_copy(&m->n->arena, &width, sizeof width);
+    folder_put_value(m, "weight", folder_param(m, "weight", width.number, 0));
+    folder_put_value(m, "bias", folder_param(m, "bias", width.number, 0));
+    folder_put_real(m, "eps", eps);
+    return make_folder_node(m, "layer_norm.default", v.n_dims, v.dim);
+}
+
+int folder_product(struct folder_make *m, int x, int weight)
+{
+    struct import_value v = *make_seen(m, x);
+
+    v.dim[v.n_dims - 1] = make_seen(m, weight)->dim[1];
+    folder_put_value(m, "self", x);
+    folder_put_value(m, "other", weight);
+    return make_folder_node(m, "matmul.default", v.n_dims, v.dim);
+}
+
+int folder_dropout(struct folder_make *m, int x, double p)
+{
+    const struct import_value v = *make_seen(m, x);
+
+    if (p == 0)
+        return x;
+    folder_put_value(m, "input", x);
+    folder_put_real(m, "p", p);
+    folder_put_flag(m, "train", 1);
+    return make_folder_node(m, "dropout.default", v.n_dims, v.dim);
 }
 
 int folder_heads(struct folder_make *m, int x, int64_t heads)

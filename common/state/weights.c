@@ -485,7 +485,8 @@ static int weights_open_parts(struct state *s, const struct job *job, int base_a
     w->takes_base_alone = base_alone;
     w->path = job->model.init.name == INIT_IMPORT ? import_options_of(&job->model)->path
                                                   : job->model.init.path;
-    w->rule = job->model.kind->file;
+    w->rule = import_file_of(&job->model);
+    w->rule = w->rule ? w->rule : job->model.kind->file;
     rc = job->model.lora.path && !base_alone ? weights_open_adapters(w, &job->model.lora, err) : 0;
     if (rc < 0)
         err_wrap(err, "model.lora.path");

@@ -128,6 +128,42 @@ static void test_rope_by_type(void **state)
     import_network_free(new);
 }
 
+#define GPT2(more)                                                                                \
+    "{\"model_type\": \"gpt2\", \"vocab_size\": 50, \"n_embd\": 32, \"n_layer\": 2, \"n_head\": " \
+    "4, "                                                                                         \
+    "\"n_positions\": 64" more "}"
+
+static int count_nodes(const struct import_network *n, const char *target)
+{
+    int count = 0;
+
+    for (int i = 0; i < n->n_nodes; i++)
+        count += !strcmp(n->node[i].target, target);
+    return count;
+}
+
+/* Products are [in,out]; keys that are missing leave transformers' defaults. */
+static void test_gpt2(void **state)
+{
+    struct import_network *n = parse_good(GPT2(""), 16);
+    struct import_network *dry =
+        parse_good(GPT2(", \"resid_pdrop\": 0, \"embd_pdrop\": 0.0, \"n_inner\": 40"), 16);
+    const struct import_tensor *w = tensor_of(n, "transformer.h.1.mlp.c_fc.weight");
+
+    (void)state;
+    assert_non_null(w);
+    assert_int_equal(w->dim[0], 32);
+    assert_int_equal(w->dim[1], 128);
+    assert_int_equal(tensor_of(dry, "transformer.h.1.mlp.c_fc.weight")->dim[1], 40);
+    assert_int_equal(tensor_of(n, "transformer.wpe.weight")->dim[0], 64);
+    assert_null(tensor_of(n, "lm_head.weight"));
+    assert_int_equal(count_nodes(n, "dropout.default"), 5);
+    assert_int_equal(count_nodes(dry, "dropout.default"), 0);
+    assert_int_equal(n->packs, 0); /* its positions are learnt */
+    import_network_free(n);
+    import_network_free(dry);
+}
+
 /* The context decides which of longrope's lists counts. */
 static void test_rope_long(void **state)
 {
@@ -245,6 +281,15 @@ static const struct {
     {LLAMA(", \"rope_parameters\": {\"rope_type\": \"longrope\", \"short_factor\": "
            "[1, 1, 1, 1], \"long_factor\": [1, 1, 0, 1]}"),
      ERR_CONFIG, "long_factor: element 2 is no number above 0"},
+    {GPT2(", \"activation_function\": \"relu\""), ERR_UNSUPPORTED,
+     "activation_function is relu, want gelu_new"},
+    {GPT2(", \"add_cross_attention\": true"), ERR_UNSUPPORTED, "add_cross_attention"},
+    {GPT2(", \"n_head\": 5"), ERR_CONFIG, "n_embd is 32, want a multiple of n_head, 5"},
+    {GPT2(", \"rope_theta\": 5"), ERR_UNSUPPORTED, "key rope_theta is not known"},
+    {LLAMA(", \"initializer_range\": 2.0"), ERR_CONFIG, "initializer_range is 2, want 1e-09 to 1"},
+    {LLAMA(", \"head_dim\": 8192"), ERR_CONFIG, "head_dim is 8192, want 2 to 4096"},
+    {LLAMA(", \"num_key_value_heads\": 2.5"), ERR_CONFIG,
+     "num_key_value_heads is a number with a fraction, want a whole number"},
     {LLAMA(", \"final_logit_softcapping\": 30.0"), ERR_UNSUPPORTED, "key final_logit_softcapping"},
     {OF("gemma3_text", ", \"attn_logit_softcapping\": 50.0"), ERR_UNSUPPORTED,
      "attn_logit_softcapping"},
@@ -308,11 +353,12 @@ static void test_context(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),        cmocka_unit_test(test_tied),
-        cmocka_unit_test(test_rope),         cmocka_unit_test(test_config),
-        cmocka_unit_test(test_rope_by_type), cmocka_unit_test(test_rope_long),
-        cmocka_unit_test(test_window),       cmocka_unit_test(test_window_missing),
-        cmocka_unit_test(test_refused),      cmocka_unit_test(test_context),
+        cmocka_unit_test(test_names),          cmocka_unit_test(test_tied),
+        cmocka_unit_test(test_rope),           cmocka_unit_test(test_config),
+        cmocka_unit_test(test_rope_by_type),   cmocka_unit_test(test_rope_long),
+        cmocka_unit_test(test_gpt2),           cmocka_unit_test(test_window),
+        cmocka_unit_test(test_window_missing), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_context),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -56,6 +56,9 @@ FAMILIES = {
         **SMALL, original_max_position_embeddings=8, rope_parameters=LONG)),
     "short": (t.Phi3ForCausalLM, t.Phi3Config(
         **SMALL, original_max_position_embeddings=LENGTH, rope_parameters=LONG)),
+    "gpt2": (t.GPT2LMHeadModel, t.GPT2Config(
+        n_layer=2, n_embd=64, n_head=4, n_inner=112, vocab_size=VOCAB, n_positions=32,
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, scale_attn_by_inverse_layer_idx=True)),
     "gemma3": (t.Gemma3ForCausalLM, t.Gemma3TextConfig(
         **{**SMALL, "pad_token_id": 0}, head_dim=24, sliding_window=5, query_pre_attn_scalar=20,
         final_logit_softcapping=3.0, layer_types=["sliding_attention", "full_attention"],
@@ -76,6 +79,18 @@ def move(network):
         for weight in network.parameters():
             if weight.ndim == 1:
                 weight.add_(0.2 * torch.randn(weight.shape))
+
+
+def as_published(name, path):
+    """Old files have a tied head twice, and GPT-2's have no prefix, but masks."""
+    tensors = safetensors.torch.load_file(path)
+    if name == "llama3":
+        tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
+        tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(12)
+    if name == "gpt2":
+        tensors = {key.removeprefix("transformer."): tensor for key, tensor in tensors.items()}
+        tensors["h.0.attn.bias"] = torch.ones(1, 1, 32, 32)
+    safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
 
 
 def write_tokens(path):
@@ -151,6 +166,8 @@ class Families(Folder):
         state = {k: v.clone() for k, v in network.state_dict().items()}
         network.save_pretrained(self.path("net"), max_shard_size="40KB" if name == "qwen2"
                                 else "1GB")
+        if name in ("llama3", "gpt2"):
+            as_published(name, self.path("net", "model.safetensors"))
         x, y = write_tokens(self.path("tokens.npy"))
         double, single = (train(name, state, x, y, d) for d in (torch.float64, torch.float32))
         for n in RANKS:
