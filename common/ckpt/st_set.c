@@ -105,7 +105,10 @@ static int add_file(struct st_set *s, const char *index, const char *tensor, con
     rc = st_open(path, &f, err);
     free(path);
     if (rc < 0)
-        return err_wrap(err, "%s", index);
+        return err_set(err, rc,
+                       "%s: %s; want each file that the index names beside it: fetch index and "
+                       "files again, together",
+                       index, err->msg);
     s->file = xrealloc(s->file, (size_t)(s->n_files + 1) * sizeof *s->file);
     s->name = xrealloc(s->name, (size_t)(s->n_files + 1) * sizeof *s->name);
     s->file[s->n_files] = f;

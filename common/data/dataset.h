@@ -122,6 +122,7 @@ struct dataset_request {
     uint64_t seed;          /* of the job; for formats that draw their samples */
     int64_t context;        /* model.context: tokens of a sample; 0: the model has none */
     int64_t vocab;          /* model.vocab: different tokens; 0: the data say */
+    int vocab_is_given;     /* 1: it is the imported network's, and no key changes it */
     int n_workers;          /* where data.workers does not say: threads for a set that is_slow */
     const int64_t *ignored; /* train.ignore_index, borrowed during the call; NULL: SAMPLE_IGNORED */
     int may_lack_labels;    /* 1: of a validation set: samples without labels are fine */

@@ -57,7 +57,7 @@ static uint32_t word_at(const uint8_t *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-/* The question that stands beside "set model.vocab". */
+/* The question that stands beside the remedy. */
 static const char *other_doubt(const struct tokens_text *t)
 {
     if (!t->is_bare)
@@ -81,11 +81,14 @@ int tokens_check(const struct tokens *s, const struct tokens_text *t, int64_t fi
         i++;
     return err_set(err, ERR_CORRUPT,
                    "%s: offset %lld: token %lld is %s, want %sbelow %llu, the vocabulary's size; "
-                   "set model.vocab, or %s",
+                   "%s, or %s",
                    t->path, (long long)(t->array.offset + (first + i) * (int64_t)token_bytes(t)),
                    (long long)(first + i), npy_whole_text(&t->array, v[i], number),
                    v[i] < 0 && !npy_is_huge(&t->array, v[i]) ? "from 0 to " : "",
-                   (unsigned long long)vocab, other_doubt(t));
+                   (unsigned long long)vocab,
+                   s->vocab_is_given ? "want the numbers of the imported network's tokenizer"
+                                     : "set model.vocab",
+                   other_doubt(t));
 }
 
 /* ---- files ---- */
@@ -513,6 +516,7 @@ static int tokens_open(struct dataset **out, const void *options,
         return DATASET_NONE;
     s = xcalloc(1, sizeof *s);
     s->packs = o->pack;
+    s->vocab_is_given = request->vocab_is_given;
     if (sequence_init(&s->base, &tokens_ops, request, request->vocab ? request->vocab : GPT2_VOCAB,
                       err) < 0 ||
         open_texts(s, o, items, request, err) < 0 ||

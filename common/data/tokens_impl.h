@@ -26,7 +26,8 @@ struct tokens {
     struct dataset base;
     struct tokens_text *text;
     int n_texts;
-    int64_t n_tokens; /* of all texts */
+    int64_t n_tokens;   /* of all texts */
+    int vocab_is_given; /* as dataset_request's */
     int packs;
     struct packing packing; /* data.pack */
 };

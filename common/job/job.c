@@ -207,6 +207,7 @@ struct dataset_request job_request(const struct job *job, enum dataset_purpose p
         .seed = (uint64_t)job->train.seed,
         .context = context && !import ? *context : import_inputs_context(import),
         .vocab = vocab ? *vocab : import_inputs_vocab(import),
+        .vocab_is_given = !vocab && import,
         .limit = import ? import_inputs_limit : layers_limit,
         .limit_arg = &job->model,
         .ignored = &job->data.ignore_index,

@@ -128,9 +128,24 @@ static int lora_takes(const struct lora *l, int node, const char *layer)
     return fits;
 }
 
+/* The embedding whose weight also makes the logits; NULL: the head's weight is its own. */
+static const char *lora_tied_head(const struct lora *l)
+{
+    const char *head = l->head >= 0 ? lora_layer(l, &l->node[l->head]) : NULL;
+
+    for (int i = 0; head && i < l->n_nodes; i++) {
+        const char *layer = l->node[i].op == OP_embedding ? lora_layer(l, &l->node[i]) : NULL;
+
+        if (layer && !strcmp(layer, head))
+            return layer;
+    }
+    return NULL;
+}
+
 /* pattern NULL: no layer is left. */
 static int lora_fail(const struct lora *l, const char *pattern)
 {
+    const char *tied = lora_tied_head(l);
     struct buf names = {0};
 
     for (int i = 0; i < l->n_nodes; i++) {
@@ -144,8 +159,9 @@ static int lora_fail(const struct lora *l, const char *pattern)
                 "model.lora: this network has no linear layer, convolution or embedding");
     else if (pattern)
         err_set(l->err, ERR_CONFIG,
-                "model.lora.match: \"%s\" fits no layer that may have adapters; they are %s",
-                pattern, buf_cstr(&names));
+                "model.lora.match: \"%s\" fits no layer that may have adapters;%s%s%s they are %s",
+                pattern, tied ? " the head has no weight of its own, but is tied to " : "",
+                tied ? tied : "", tied ? ";" : "", buf_cstr(&names));
     else
         err_set(l->err, ERR_CONFIG,
                 "model.lora.match: no linear layer is left but the one that makes the logits; want "

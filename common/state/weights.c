@@ -176,6 +176,17 @@ static int take_block(struct weights *w, const struct taken *k, struct span part
                                     room[widens], (size_t)part.n * to_size, err);
 }
 
+/* The remedy for a tensor that the file lacks: a head may be tied, by the file, to the embedding
+ * that it has. */
+static const char *weights_remedy(const struct weights *w, const char *name)
+{
+    return w->rule && w->rule->tied && !strcmp(name, w->rule->tied) &&
+                   weights_find(w, w->rule->tied_to)
+               ? " (if it is the embedding's, want model.tied: true, or of an imported folder "
+                 "tie_word_embeddings: true in its config.json)"
+               : "";
+}
+
 /* 1: the file's tensor t fits the slot's tensor `want`; 0: it was listed as a difference. */
 static int weights_compare(struct weights *w, const char *name, const struct slot_def *d,
                            const struct slot_tensor *want, const struct st_tensor *t,
@@ -188,7 +199,7 @@ static int weights_compare(struct weights *w, const char *name, const struct slo
     text = t ? xasprintf("tensor \"%s\" is %s %s, this model wants %s %s", name,
                          dtype_name(t->dtype), shape_text(&t->shape, seen),
                          dtype_name(weights_type(d)), shape_text(&want->shape, wanted))
-             : xasprintf("no tensor \"%s\", which this model has", name);
+             : xasprintf("no tensor \"%s\", which this model has%s", name, weights_remedy(w, name));
     if (t && !weights_fits(d, t))
         err_set(err, ERR_CONFIG, "%s: %s", w->path, text);
     else

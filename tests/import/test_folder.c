@@ -284,7 +284,9 @@ static const struct {
     {GPT2(", \"activation_function\": \"relu\""), ERR_UNSUPPORTED,
      "activation_function is relu, want gelu_new"},
     {GPT2(", \"add_cross_attention\": true"), ERR_UNSUPPORTED, "add_cross_attention"},
-    {GPT2(", \"n_head\": 5"), ERR_CONFIG, "n_embd is 32, want a multiple of n_head, 5"},
+    {"{\"model_type\": \"gpt2\", \"vocab_size\": 50, \"n_embd\": 32, \"n_layer\": 2, "
+     "\"n_head\": 5, \"n_positions\": 64}",
+     ERR_CONFIG, "n_embd is 32, want a multiple of n_head, 5"},
     {GPT2(", \"rope_theta\": 5"), ERR_UNSUPPORTED, "key rope_theta is not known"},
     {LLAMA(", \"initializer_range\": 2.0"), ERR_CONFIG, "initializer_range is 2, want 1e-09 to 1"},
     {LLAMA(", \"head_dim\": 8192"), ERR_CONFIG, "head_dim is 8192, want 2 to 4096"},

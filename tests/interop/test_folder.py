@@ -207,15 +207,32 @@ class Refused(Folder):
     def test_missing_file(self):
         name = self.shard()
         os.remove(self.path("net", name))
-        self.refused(name)
+        self.refused(name, "fetch index and files again")
 
-    def test_shape(self):
+    def change(self, **keys):
+        """The config.json"""
         path = self.path("net", "config.json")
         with open(path, encoding="utf-8") as file:
             config = json.load(file)
-        config["intermediate_size"] += 8
         with open(path, "w", encoding="utf-8") as file:
-            json.dump(config, file)
+            json.dump({**config, **keys}, file)
+
+    def test_tied(self):
+        """The file has the embedding alone, but config.json has a head of its own"""
+        t.LlamaForCausalLM(t.LlamaConfig(**SMALL, tie_word_embeddings=True)).save_pretrained(
+            self.path("net"))
+        for name in os.listdir(self.path("net")):
+            if name.startswith("model-") or name.endswith("index.json"):
+                os.remove(self.path("net", name))
+        self.change(tie_word_embeddings=False)
+        self.refused("lm_head.weight", "tie_word_embeddings: true")
+
+    def test_token(self):
+        np.save(self.path("tokens.npy"), np.full(500, VOCAB, np.int32))
+        self.refused("token 0 is 96", "the imported network's tokenizer")
+
+    def test_shape(self):
+        self.change(intermediate_size=120)
         self.refused("mlp.gate_proj.weight", "[112,64]", "[120,64]")
 
     def test_beside(self):
