@@ -121,7 +121,8 @@ static int fused_is_other(const struct compose *c, int v, int x, int *pairs)
                         fused_part(c, b, width / 2, width, 1) == x;
 }
 
-/* The rows of x that one row of the table [..1,T,1..,R] turns; 0: the table has another form. */
+/* The rows of x that one row of the table [..1,T,1..,R] turns; with T 1 any number of them will do.
+ * 0: the table has another form. */
 static int64_t fused_inner(const struct compose *c, int x, int table)
 {
     const struct shape *s = fused_shape(c, x), *t = fused_shape(c, table);
@@ -139,7 +140,7 @@ static int64_t fused_inner(const struct compose *c, int x, int table)
         else if (t->dim[d] != 1)
             places = d;
     }
-    return places < 0 ? 0 : inner;
+    return inner;
 }
 
 /* The table as a constant [T,R] of its own, which stays F32 in every precision; that of the rotary
