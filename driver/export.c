@@ -20,8 +20,8 @@ static void export_warn(void *arg, const char *text)
     log_warn("%s", text);
 }
 
-static int load_checkpoint(const struct options *o, const struct evaluation *e, struct ckpt **out,
-                           struct err *err)
+int export_load(const struct options *o, const struct evaluation *e, struct ckpt **out,
+                struct err *err)
 {
     int rc = e->is_latest ? ckpt_load_latest(e->from, export_warn, NULL, out, err)
                           : ckpt_load_folder(e->from, out, err);
@@ -123,7 +123,7 @@ int export_run(const struct options *o, const struct evaluation *e, const struct
 {
     struct ckpt *c = NULL;
     struct err err;
-    int rc = load_checkpoint(o, e, &c, &err);
+    int rc = export_load(o, e, &c, &err);
 
     if (rc == 0)
         rc = job ? export_network(o, job, c, &err) : export_weights(o, c, &err);

@@ -19,6 +19,7 @@
 #include "driver/options.h"
 #include "driver/record.h"
 #include "driver/reports.h"
+#include "driver/sample.h"
 #include "driver/server.h"
 #include "driver/standby.h"
 #include "import/arch.h"
@@ -231,9 +232,9 @@ static int load_job(struct options *o, const struct evaluation *e, struct job **
     if (!is_told)
         o->n_ranks = max_i64(max_i64(1, o->n_ranks), (*out)->cluster.min_ranks);
     rc = main_import(o, e, *out, err);
-    if (rc == 0 && !o->export)
+    if (rc == 0 && !o->export && !o->sample)
         rc = check_possible(o, *out, err);
-    if (rc == 0)
+    if (rc == 0 && !o->sample)
         rc = main_measure(o, *out, err);
     if (rc == 0 && !o->evaluate)
         warn_idle(*out, o->n_ranks);
@@ -293,9 +294,10 @@ static int run_job(struct options *o, const struct evaluation *e, int64_t start_
         return STATUS_USAGE;
     }
     main_take_place(o);
-    status = o->export  ? daemon_end_output(export_run(o, e, job))
-             : o->check ? daemon_end_output(check_run(o, job))
-                        : server_run(o, job, o->evaluate ? e : NULL, start_ns);
+    status = o->export   ? daemon_end_output(export_run(o, e, job))
+             : o->sample ? daemon_end_output(sample_run(o, e, job))
+             : o->check  ? daemon_end_output(check_run(o, job))
+                         : server_run(o, job, o->evaluate ? e : NULL, start_ns);
     job_free(job);
     return status;
 }

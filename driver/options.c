@@ -30,18 +30,18 @@ static const struct arg job_args[] = {
               "--set. "
               "Without --job the built-in demo runs: LeNet on drawn digits."},
      "FILE",
-     .of = OF_JOBS | OF(EXPORT) | OF(MERGE) | OF_MAIN},
+     .of = OF_JOBS | OF(EXPORT) | OF(MERGE) | OF(SAMPLE) | OF_MAIN},
     {{"set", OPT_STRING, AT(sets), .flags = OPT_MANY,
       .help = "Override one key of the job: train.epochs=1. The option may be repeated."},
      "KEY=VALUE",
-     .of = OF_JOBS | OF(EXPORT) | OF(MERGE) | OF_MAIN},
+     .of = OF_JOBS | OF(EXPORT) | OF(MERGE) | OF(SAMPLE) | OF_MAIN},
     {{"run-dir", OPT_STRING, AT(run_dir),
       .help = "The run: the directory for job.yaml, events.jsonl and checkpoints. The default is "
               "runs/NAME, with "
               "the job's name, or NAME-2 and so on if that holds a run."},
      "DIR",
-     .of = OF_JOBS | OF(EXPORT) | OF(MERGE) | OF(STATUS) | OF(DRAIN) | OF(TRACE) | OF(STANDBY) |
-           OF_MAIN},
+     .of = OF_JOBS | OF(EXPORT) | OF(MERGE) | OF(SAMPLE) | OF(STATUS) | OF(DRAIN) | OF(TRACE) |
+           OF(STANDBY) | OF_MAIN},
     {{"resume", OPT_BOOL, AT(resume),
       .help =
           "Go on with the run in the run directory, from the newest state among its followers and "
@@ -112,9 +112,45 @@ static const struct arg job_args[] = {
      "FILE",
      .of = OF(MERGE),
      .is_rare = 1},
+    {{"sample", OPT_STRING, AT(sample),
+      .help = "Go on with TEXT by the language model of --checkpoint, and exit: the text and what "
+              "follows are written to standard output as they come, and how fast to standard "
+              "error. It ends after --tokens, at the token that ends a document, or where the "
+              "network's context is full."},
+     "TEXT",
+     .of = OF(SAMPLE),
+     .is_rare = 1},
+    {{"tokens", OPT_INT, AT(n_tokens), NULL, 1, 1 << 24,
+      .help = "The most tokens that --sample adds to the text. The default is 200."},
+     "N",
+     .of = OF(SAMPLE)},
+    {{"temperature", OPT_REAL, AT(temperature), NULL, 0, 1000,
+      .help = "Divides the logits before --sample draws a token: below 1 likely tokens become more "
+              "likely. 0 takes the most likely one. The default is 1."},
+     "T",
+     .of = OF(SAMPLE)},
+    {{"top-k", OPT_INT, AT(top_k), NULL, 0, 1 << 24,
+      .help = "Let --sample draw from the K most likely tokens alone. The default, 0, is all."},
+     "K",
+     .of = OF(SAMPLE)},
+    {{"top-p", OPT_REAL, AT(top_p), NULL, 0, 1, .flags = OPT_ABOVE,
+      .help = "Let --sample draw from the fewest tokens whose probabilities add up to P. The "
+              "default, 1, is all."},
+     "P",
+     .of = OF(SAMPLE)},
+    {{"seed", OPT_INT, AT(sample_seed), NULL, 0, INT64_MAX,
+      .help = "Of what --sample draws: the same seed gives the same text. The default is 1."},
+     "S",
+     .of = OF(SAMPLE)},
+    {{"tokenizer", OPT_STRING, AT(tokenizer),
+      .help = "The tokenizer for --sample: a tokenizer.json, or the folder of one, or bytes. The "
+              "default is the job's data.tokenizer, or the file beside the checkpoint."},
+     "FILE",
+     .of = OF(SAMPLE)},
     {{"checkpoint", OPT_STRING, AT(checkpoint),
       .help =
-          "The checkpoint for --evaluate, --predict, --export or --merge: latest (the default) or "
+          "The checkpoint for --evaluate, --predict, --export, --merge or --sample: latest (the "
+          "default) or "
           "best of "
           "the run in "
           "--run-dir, or a folder. It may be the folder of a checkpoint, or of a run, whose newest "
@@ -122,10 +158,10 @@ static const struct arg job_args[] = {
      "WHICH",
      .of = OF_WEIGHTS},
     {{"weights", OPT_CHOICE, AT(averaged), .choices = weights,
-      .help =
-          "The weights for --evaluate, --predict, --export or --merge: trained (the default), or "
-          "average, which are "
-          "those of train.average."},
+      .help = "The weights for --evaluate, --predict, --export, --merge or --sample: trained (the "
+              "default), or "
+              "average, which are "
+              "those of train.average."},
      "WHICH",
      .of = OF_WEIGHTS},
     {{"inject", OPT_STRING, AT(injects), .flags = OPT_MANY,
@@ -370,7 +406,14 @@ int options_parse(int argc, char **argv, struct options *out, struct err *err)
     struct arg_group groups[OPTIONS_GROUPS];
     int rc;
 
-    *out = (struct options){.port = -1, .wait_s = -1, .common.local_rank = -1, .program = argv[0]};
+    *out = (struct options){.port = -1,
+                            .wait_s = -1,
+                            .n_tokens = 200,
+                            .temperature = 1,
+                            .top_p = 1,
+                            .sample_seed = 1,
+                            .common.local_rank = -1,
+                            .program = argv[0]};
     options_fill_groups(groups, out);
     rc = verb_find(&argc, &argv, &out->wish, err);
     if (rc < 0)

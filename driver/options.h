@@ -52,7 +52,11 @@ struct options {
     const char *predict;    /* evaluate, and write the logits there; NULL: not given */
     const char *export;     /* write the network there; NULL: not given */
     const char *merge;      /* write the merged weights there; NULL: not given */
-    const char *root;       /* with --standby: where the driver is, HOST:PORT */
+    const char *sample;     /* the text to go on with; NULL: not given */
+    int64_t n_tokens, top_k, sample_seed;
+    double temperature, top_p;
+    const char *tokenizer; /* NULL: not given */
+    const char *root;      /* with --standby: where the driver is, HOST:PORT */
     char root_host[ADDR_MAX_HOST];
     int root_port;
     int64_t wait_s;          /* -1: not given */

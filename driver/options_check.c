@@ -154,6 +154,20 @@ static int check_export(struct options *o, struct err *err)
                    o->export);
 }
 
+/* A text is the work of this process alone, too. */
+static int check_sample(struct options *o, struct err *err)
+{
+    if (!o->sample)
+        return 0;
+    o->evaluate = 1;
+    o->n_ranks = 1;
+    o->common.device = "cpu";
+    if (*o->sample)
+        return 0;
+    return err_set(err, ERR_ARG,
+                   "--sample: the text is empty, want at least one character to go on with");
+}
+
 int options_check(struct options *o, struct err *err)
 {
     enum { STANDBY_PORT = 7001 };
@@ -163,6 +177,8 @@ int options_check(struct options *o, struct err *err)
     rc = check_standby(o, err);
     if (rc == 0)
         rc = check_export(o, err);
+    if (rc == 0)
+        rc = check_sample(o, err);
     if (rc == 0 && !o->standby)
         rc = options_ask_launcher(o, err);
     if (o->standby && o->port < 0)

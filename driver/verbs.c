@@ -90,6 +90,21 @@ static const struct verb_row verbs[] = {
                  "\n"
                  "  dpdriver merge model.safetensors runs/demo\n",
          .why = "leave one of them out"},
+    [VERB_SAMPLE] =
+        {.name = "sample",
+         .option = "sample",
+         .operands = {"checkpoint", "sample"},
+         .usage = "CHECKPOINT TEXT",
+         .needs = "sample",
+         .line = "go on with a text, token by token",
+         .text =
+             "Writes TEXT, and what the language model of a checkpoint makes of it, to standard\n"
+             "output as it comes.  CHECKPOINT is the folder of a run or of a checkpoint.\n"
+             "\n"
+             "  dpdriver sample runs/demo \"To be\" --tokens 200\n"
+             "  dpdriver sample best \"To be\" --run-dir runs/demo --temperature 0\n",
+         .why = "leave one of them out",
+         .daemon = DAEMON_AS_RANK},
     [VERB_STATUS] =
         {.name = "status",
          .option = "status",

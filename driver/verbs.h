@@ -21,6 +21,7 @@ enum verb {
     VERB_PREDICT,
     VERB_EXPORT,
     VERB_MERGE,
+    VERB_SAMPLE,
     VERB_STANDBY,
     VERB_DRAIN,
     VERB_STATUS,
@@ -33,12 +34,11 @@ enum verb {
 };
 
 /* For struct arg, `of`.  Rows that both daemons have name what a verb does (daemon/daemon.h). */
-#define OF(VERB) (1u << VERB_##VERB)
-#define OF_MAIN  (1u << VERB_COUNT) /* the option stands in the summary of all verbs, too */
-#define OF_JOBS  (OF(TRAIN) | OF(EVALUATE) | OF(PREDICT))
-#define OF_WEIGHTS                                                                 \
-    (OF(EVALUATE) | OF(PREDICT) | OF(EXPORT) | OF(MERGE)) /* those of a checkpoint \
-                                                           */
+#define OF(VERB)   (1u << VERB_##VERB)
+#define OF_MAIN    (1u << VERB_COUNT) /* the option stands in the summary of all verbs, too */
+#define OF_JOBS    (OF(TRAIN) | OF(EVALUATE) | OF(PREDICT))
+#define OF_WEIGHTS /* those of a checkpoint */ \
+    (OF(EVALUATE) | OF(PREDICT) | OF(EXPORT) | OF(MERGE) | OF(SAMPLE))
 
 /* The thing that the command line asks for. */
 struct wish {

@@ -21,6 +21,7 @@ enum rng_purpose {
     RNG_TEST = 6,    /* tests only */
     RNG_JITTER = 7,  /* pauses between attempts; not part of a run */
     RNG_UNIFORM = 8, /* numbers that a network draws: step = global step, index = global element */
+    RNG_SAMPLE = 9,  /* tokens of a text (generate/draw.h): step = draw */
 };
 
 struct rng_block {

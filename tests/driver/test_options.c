@@ -18,6 +18,7 @@ static const char *const verbs[VERB_COUNT][3] = {
     [VERB_STANDBY] = {"standby", "--root=node1:7000"},
     [VERB_DRAIN] = {"drain", "--drain=1"},
     [VERB_MERGE] = {"merge", "--merge=m.safetensors"},
+    [VERB_SAMPLE] = {"sample", "--sample=text"},
     [VERB_STATUS] = {"status"},
     [VERB_TRACE] = {"trace", "--trace=1"},
     [VERB_REPORT] = {"report", "--report=demo"},
@@ -30,13 +31,13 @@ static const char *const verbs[VERB_COUNT][3] = {
 static const struct {
     const char *name, *value, *also;
 } values[] = {
-    {"bind", "none", "--ranks=2"}, {"device", "cpu", NULL},
-    {"export", "net.onnx", NULL},  {"help", NULL, NULL},
-    {"host", "127.0.0.1", NULL},   {"hosts", "hosts", "--insecure"},
-    {"iface", "lo", NULL},         {"inject", "kill:rank0@step1", NULL},
-    {"log-format", "json", NULL},  {"merge", "m.safetensors", NULL},
-    {"root", "node1:7000", NULL},  {"secret-file", "secret", NULL},
-    {"weights", "average", NULL},
+    {"bind", "none", "--ranks=2"},   {"device", "cpu", NULL},
+    {"export", "net.onnx", NULL},    {"help", NULL, NULL},
+    {"host", "127.0.0.1", NULL},     {"hosts", "hosts", "--insecure"},
+    {"iface", "lo", NULL},           {"inject", "kill:rank0@step1", NULL},
+    {"log-format", "json", NULL},    {"merge", "m.safetensors", NULL},
+    {"sample", "text", NULL},        {"root", "node1:7000", NULL},
+    {"secret-file", "secret", NULL}, {"weights", "average", NULL},
 };
 
 static char folder[] = "/tmp/dptrain_options_XXXXXX";

@@ -101,11 +101,19 @@ VERB_CASES = [
     (["export", "net.pb"], r"--export net.pb: want FILE.onnx for the network, or FILE.safetensors"),
     (["export", "net.onnx", "nowhere"], r"nowhere"),
     (["merge", "net.onnx"], r"--merge net.onnx: want FILE.safetensors"),
+    (["sample", "nowhere"], r'"dpdriver sample" needs a word: dpdriver sample CHECKPOINT TEXT'),
+    (["sample", "nowhere", "text"], r"--checkpoint nowhere: there is no checkpoint in nowhere"),
+    (["sample", "nowhere", "text", "--tokens", "0"], r"--tokens is 0, want an integer from 1"),
+    (["--sample", "text", "--temperature", "-1"], r"--temperature is -1, want a number from 0"),
+    (["--sample", "text", "--top-p", "2"], r"--top-p is 2, want a number above 0 up to 1"),
+    (["--sample="], r"empty"),
+    (["--sample", "text", "--export", "net.onnx"], r"--sample and --export: leave one of them out"),
+    (["--tokens", "3", "--nranks", "1"], r"--tokens belongs to --sample"),
     (["--export", "net.onnx", "--resume"], r"--export and --resume: leave one of them out"),
     (["status", "typo"], r"--status: there is no run directory typo, nor runs/typo"),
     (["status", "--log-format", "text", "typo"], r"--status: there is no run directory typo"),
     (["status", "--job", "x"],
-     r"takes no --job, which belongs to train, evaluate, predict, export and merge"),
+     r"takes no --job, which belongs to train, evaluate, predict, export, merge and sample"),
     (["status", "--drain", "1"], r"takes no --drain, which belongs to drain"),
     (["drain"], r"needs a word: dpdriver drain WHO"),
     (["drain", "1", "typo"], r"--drain: there is no run directory typo"),
@@ -241,8 +249,9 @@ class Args(dp.Case):
         self.assertEqual(told("keys"), told("--help-job"))
         self.assertEqual(told("keys", "Batch"), told("--help-job", "--like", "batch"))
         verbs = re.findall(r"^  (\w+) +.*", told("help").split("\n\n")[2], re.MULTILINE)
-        self.assertEqual(verbs, ["train", "evaluate", "predict", "export", "merge", "standby",
-                                 "drain", "status", "trace", "report", "secret", "keys", "help"])
+        self.assertEqual(verbs, ["train", "evaluate", "predict", "export", "merge", "sample",
+                                 "standby", "drain", "status", "trace", "report", "secret", "keys",
+                                 "help"])
         self.assertLessEqual(len(told("help").splitlines()), 42)
         options, daily = {}, {}
         for verb in verbs:

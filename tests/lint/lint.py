@@ -65,7 +65,6 @@ TEST_SEAMS = {
     "coll_broadcast_async", "graph_output",
     "program_output", "rng_next_below", "rng_next_normal",
     # the way back from tokens, which no sample of text takes yet
-    "tokenizer_decode",
 }
 
 # The machines of the driver's session (session/driver_impl.h).
