@@ -144,6 +144,22 @@ static void templates_are_recognised(void **state)
     }
 }
 
+/* A network's own system message is that of conversations without one. */
+static void a_system_message_replaces_the_networks(void **state)
+{
+    static const char template[] = "{{'<|im_start|>system\nMine.<|im_end|>\n'}}" MESSAGE IM_END;
+    struct chat chat;
+    struct buf text = {0};
+    struct err err;
+
+    (void)state;
+    assert_int_equal(chat_find(&chat, template, NULL, NULL, &err), 0);
+    write_talk(&chat, talk, 2, &text);
+    assert_string_equal(buf_cstr(&text), "<|im_start|>system\n Be kind.<|im_end|>\n"
+                                         "<|im_start|>user\nHi <|im_end|>\n");
+    buf_fini(&text);
+}
+
 /* A text that is too long for its place is refused, wherever it comes from. */
 static void long_marks_are_refused(void **state)
 {
@@ -167,6 +183,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forms_that_are_chosen_write_messages),
         cmocka_unit_test(templates_are_recognised),
+        cmocka_unit_test(a_system_message_replaces_the_networks),
         cmocka_unit_test(long_marks_are_refused),
     };
 

@@ -40,7 +40,7 @@ static void prompts_are_not_learnt(void **state)
     write_texts(p.data, "a.jsonl",
                 "{\"prompt\": \"ab\", \"completion\": \"cd\"}\n"
                 "{\"prompt\": \"\", \"completion\": \"th\", \"text\": 1}\n"
-                "{\"prompt\": \"t\", \"completion\": \"hx\"}\n"
+                "{\"prompt\": \"at\", \"completion\": \"hx\"}\n"
                 "{\"prompt\": \"ab\", \"completion\": \"\"}\n");
     place_set(&p, "data.validation", "none");
     place_set(&p, "data.end_token", "<end>");
@@ -48,7 +48,7 @@ static void prompts_are_not_learnt(void **state)
     assert_int_equal(ds->n_samples, 4);
     check_row(ds, 0, "abcd||||", ".cd|....");
     check_row(ds, 1, "~|||||||", "|.......");
-    check_row(ds, 2, "~x||||||", "x|......"); /* a token over the boundary */
+    check_row(ds, 2, "a~x|||||", "~x|....."); /* a token over the boundary */
     check_row(ds, 3, "ab||||||", ".|......");
     dataset_close(ds);
     place_free(&p);

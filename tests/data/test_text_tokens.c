@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -265,6 +266,9 @@ static void tokens_are_made_once(void **state)
     write_tokenizer(*state, 1);
     dataset_close(open_train(&p));
     assert_int_equal(count_files(p.data, name), 3);
+    write_texts(p.data, "a.txt", "anozher one"); /* of the same size */
+    dataset_close(open_train(&p));
+    assert_int_equal(count_files(p.data, name), 4);
     free(path);
     place_free(&p);
 }
@@ -303,6 +307,43 @@ static void processes_wait_for_the_one_that_works(void **state)
         n_made++;
     assert_int_equal(n_made, 1);
     free(log);
+    place_free(&p);
+}
+
+/* A process that waits for one which fails makes the file itself. */
+static void a_maker_that_fails_is_replaced(void **state)
+{
+    struct place p = place_new(*state);
+    char name[NAME], *path, *part, line[512] = "";
+    int fd, status, log[2];
+
+    write_texts(p.data, "a.txt", "some text");
+    dataset_close(open_train(&p));
+    assert_int_equal(count_files(p.data, name), 1);
+    path = xasprintf("%s/%s", p.data, name);
+    part = xasprintf("%s.part", path);
+    fd = open(part, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(pipe2(log, O_CLOEXEC), 0);
+    if (fork() == 0) {
+        close(fd); /* the lock is the parent's alone */
+        assert_true(dup2(log[1], STDERR_FILENO) >= 0);
+        dataset_close(open_train(&p));
+        _exit(0);
+    }
+    for (size_t n = 0; !strstr(line, "waiting for it"); n++)
+        assert_int_equal(read(log[0], line + n, 1), 1);
+    assert_int_equal(unlink(part), 0);
+    close(open(part, O_RDWR | O_CREAT | O_CLOEXEC, 0666)); /* that of the next one */
+    close(fd);
+    assert_true(wait(&status) > 0);
+    assert_int_equal(status, 0);
+    assert_int_equal(count_files(p.data, name), 1);
+    close(log[0]);
+    close(log[1]);
+    free(path);
+    free(part);
     place_free(&p);
 }
 
@@ -517,6 +558,7 @@ int main(void)
         IN_FOLDER(documents_are_kept_apart),
         IN_FOLDER(tokens_are_made_once),
         IN_FOLDER(processes_wait_for_the_one_that_works),
+        IN_FOLDER(a_maker_that_fails_is_replaced),
         IN_FOLDER(another_folder_may_have_the_tokens),
         IN_FOLDER(damaged_files_are_found),
         IN_FOLDER(a_full_disk_leaves_nothing),
