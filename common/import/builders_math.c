@@ -317,8 +317,8 @@ static int reduce_is_mixed(struct lower *l, const struct lowered *x, unsigned di
     return 0;
 }
 
-static struct lowered reduce_of(struct lower *l, enum reduction kind, struct lowered x,
-                                unsigned dims, int keep)
+struct lowered lower_reduce(struct lower *l, enum reduction kind, struct lowered x, unsigned dims,
+                            int keep)
 {
     x = lower_spread(l, x);
     x.is_mixed |= reduce_is_mixed(l, &x, dims);
@@ -342,7 +342,7 @@ static void builders_reduce(struct lower *l, int kind)
         return;
     }
     lower_set(l, 0,
-              reduce_of(l, (enum reduction)kind, x, dims, (int)lower_int(l, "keepdim", 2, 0)));
+              lower_reduce(l, (enum reduction)kind, x, dims, (int)lower_int(l, "keepdim", 2, 0)));
 }
 
 static void builders_any(struct lower *l, int kind)

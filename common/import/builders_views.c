@@ -160,13 +160,12 @@ static struct extent views_copies(struct lower *l, const struct import_value *to
     return is_batch && times == l->batch ? (struct extent){1, 1, 1} : extent_of(times);
 }
 
-static void builders_expand(struct lower *l, int kind)
+/* x with the extents of the node's output i. */
+static void expand_to(struct lower *l, struct lowered x, int i)
 {
-    const struct import_value *to = &l->net->value[l->node->out[0]];
-    struct lowered x = lower_in(l, "self", 0);
+    const struct import_value *to = &l->net->value[l->node->out[i]];
     int missing;
 
-    (void)kind;
     x = lower_real_value(l, x);
     missing = to->n_dims - x.n;
     x = lower_rank(l, x, to->n_dims);
@@ -178,7 +177,27 @@ static void builders_expand(struct lower *l, int kind)
         x.dim[d] = views_copies(l, to, d, to->dim[d]);
         x.repeats |= 1u << d;
     }
-    lower_set(l, 0, x);
+    lower_set(l, i, x);
+}
+
+static void builders_expand(struct lower *l, int kind)
+{
+    (void)kind;
+    expand_to(l, lower_in(l, "self", 0), 0);
+}
+
+/* broadcast_tensors: each of a list. */
+static void builders_broadcast(struct lower *l, int kind)
+{
+    const struct import_arg *a = lower_arg(l, "tensors", 0);
+
+    (void)kind;
+    if (!a || a->kind != IMPORT_VALUES || a->n < l->node->n_out)
+        lower_fail(l, ERR_CONFIG, "it has %d outputs of %d tensors; export it again",
+                   l->node->n_out, a ? a->n : 0);
+    for (int i = 0; i < l->node->n_out && !lower_failed(l); i++)
+        if (l->node->out[i] != IMPORT_NO_VALUE)
+            expand_to(l, lower_at(l, a->values[i]), i);
 }
 
 /* Copies of x side by side: repeat and tile.  A dimension of extent 1 is expanded; another one is
@@ -516,6 +535,7 @@ const struct import_builder import_views[] = {
     {"squeeze.dims", builders_squeeze, 1},
     {"expand.default", builders_expand, 0},
     {"expand_as.default", builders_expand, 0},
+    {"broadcast_tensors.default", builders_broadcast, -1},
     {"repeat.default", builders_repeat, -1},
     {"tile.default", builders_repeat, -1},
     {"slice.Tensor", builders_slice, 0},

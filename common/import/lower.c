@@ -15,7 +15,7 @@ const struct import_builder *const import_tables[] = {
     import_layers,     import_linear,   import_norms,     import_math,   import_views,
     import_random,     import_lines,    import_attention, import_index,  import_sizes,
     import_decomposed, import_images,   import_formulas,  import_einsum, import_recurrent,
-    import_choose,     import_products, import_scatter,   NULL};
+    import_choose,     import_products, import_scatter,   import_losses, NULL};
 
 static const struct import_builder *builder_of(const char *target)
 {

@@ -133,7 +133,7 @@ int lower_normalized(struct lower *l, const struct lowered *x, int64_t *n);
 extern const struct import_builder import_layers[], import_linear[], import_norms[], import_sizes[],
     import_decomposed[], import_math[], import_views[], import_random[], import_attention[],
     import_lines[], import_index[], import_recurrent[], import_images[], import_formulas[],
-    import_einsum[], import_choose[], import_products[], import_scatter[];
+    import_einsum[], import_choose[], import_products[], import_scatter[], import_losses[];
 extern const struct import_builder *const import_tables[];
 
 /* "node relu_3 (relu.default) in layer1.0: ..."  Sets l->c.rc. */
@@ -271,6 +271,10 @@ void lower_conv1d(struct lower *l, int kind); /* the builder */
 /* Likewise of a transposed convolution; kind 1: the arguments are those of convolution. */
 void lower_conv_transposed(struct lower *l, int kind);
 
+/* x without dims, or with extents of 1 there.  Over everything the result is mixed; over the batch
+ * beside others it fails. */
+struct lowered lower_reduce(struct lower *l, enum reduction kind, struct lowered x, unsigned dims,
+                            int keep);
 /* The binary arithmetic of a and b, with broadcasting. */
 struct lowered lower_binary(struct lower *l, enum elementwise kind, struct lowered a,
                             struct lowered b);

@@ -51,6 +51,19 @@ class Heads(nn.Module):
         return {"a": a, "b": b, "own": (a * b).square().mean(1), "sink": (a * b).mean(1) - 5}
 
 
+class Inner(nn.Module):
+    """Losses that the network computes itself, over all samples"""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(6, CLASSES), nn.Linear(6, CLASSES)
+
+    def forward(self, x):
+        y, t = self.a(x), self.b(x)
+        loss = F.cross_entropy(y, t.argmax(1), label_smoothing=0.1) + F.mse_loss(y, t)
+        return {"loss": loss + F.kl_div(y.log_softmax(1), t.softmax(1), reduction="sum") / 100}
+
+
 class Dataclass(nn.Module):
     """A dataclass of outputs, one of which is None"""
 
@@ -195,6 +208,12 @@ class Losses(Against):
             with self.subTest(text):
                 network, x, t = self.heads()
                 self.losses_are(network, x, shares(t), text, loss, n=3, lr=0.1)
+
+    def test_inner(self):
+        torch.manual_seed(5)
+        self.losses_are(Inner().train(), torch.randn(STEPS * BATCH, 6),
+                        torch.rand(STEPS * BATCH, CLASSES), "output loss", lambda o, t: o["loss"],
+                        n=1)
 
     def test_dataclass(self):
         torch.manual_seed(4)
