@@ -236,6 +236,95 @@ static void builders_channels(struct lower *l, int kind)
     lower_set(l, 0, lower_with(x, compose_reshape(&l->c, y, s)));
 }
 
+/* ---- windows ---- */
+
+/* Along the graph's dimension `axis` the elements of each window, one window behind the other.
+ * Returns the number of windows; 0: it failed. */
+static int64_t windows_along(struct lower *l, int *x, int axis, int64_t size, int64_t step,
+                             int64_t gap)
+{
+    const int64_t extent = lower_failed(l) ? 0 : l->m->g->value[*x].shape.dim[axis],
+                  reach = gap * (size - 1) + 1;
+    int64_t n, *at;
+
+    if (!lower_failed(l) && (size < 1 || step < 1 || gap < 1 || reach > extent))
+        lower_fail(l, ERR_CONFIG,
+                   "it has windows of %lld elements, %lld apart, by %lld, of %lld elements",
+                   (long long)size, (long long)gap, (long long)step, (long long)extent);
+    if (lower_failed(l))
+        return 0;
+    n = (extent - reach) / step + 1;
+    if (!compose_has_room(&l->c, n, size))
+        return 0;
+    at = arena_alloc(&l->arena, (size_t)(n * size) * sizeof *at + 1);
+    for (int64_t i = 0; i < n * size; i++)
+        at[i] = i / size * step + i % size * gap;
+    *x = compose_select_many(&l->c, *x, axis, at, n * size);
+    return lower_failed(l) ? 0 : n;
+}
+
+/* im2col, which torch.nn.Unfold is: [N,C,H,W] -> [N,C*KH*KW,windows]. */
+static void builders_unfold_images(struct lower *l, int kind)
+{
+    struct lowered x = lower_in(l, "self", 0);
+    int kernel[2], gap[2], pad[2], step[2], y;
+    struct extent dim[3] = {x.dim[0]};
+    int64_t n[2] = {0};
+    struct shape s;
+
+    (void)kind;
+    lower_pair(l, "kernel_size", 1, 1, kernel);
+    lower_pair(l, "dilation", 2, 1, gap);
+    lower_pair(l, "padding", 3, 0, pad);
+    lower_pair(l, "stride", 4, 1, step);
+    if (!lower_failed(l) && x.n != 4)
+        lower_fail(l, ERR_UNSUPPORTED, "its input has %d dimensions, want images [N,C,H,W]", x.n);
+    lower_refuse_batch(l, &x, 0xe, "combines");
+    x = lower_channels_last(l, x);
+    y = x.value;
+    for (int i = 0; i < 2 && !lower_failed(l); i++) {
+        y = compose_pad(&l->c, y, 1 + i, (const int64_t[]){pad[i], pad[i]}, PAD_CONSTANT, 0);
+        n[i] = windows_along(l, &y, 1 + i, kernel[i], step[i], gap[i]);
+    }
+    if (lower_failed(l))
+        return;
+    s = l->m->g->value[y].shape;
+    y = compose_reshape(&l->c, y, SHAPE(s.dim[0], n[0], kernel[0], n[1], kernel[1], s.dim[3]));
+    y = compose_permute(&l->c, y, (const int[]){0, 5, 2, 4, 1, 3});
+    dim[1] = extent_of(s.dim[3] * kernel[0] * kernel[1]);
+    dim[2] = extent_of(n[0] * n[1]);
+    y = compose_reshape(&l->c, y, SHAPE(s.dim[0], extent_size(l, dim[1]), extent_size(l, dim[2])));
+    if (!lower_failed(l))
+        lower_set(l, 0, lower_plain_value(l, y, 3, dim));
+}
+
+/* Tensor.unfold: windows of a dimension, whose elements become the last dimension. */
+static void builders_unfold(struct lower *l, int kind)
+{
+    struct lowered x = lower_spread(l, lower_in(l, "self", 0));
+    const int dim = lower_dim(l, "dimension", 1, x.n, 0);
+    const int64_t size = lower_int(l, "size", 2, 1), step = lower_int(l, "step", 3, 1);
+    int64_t to[SHAPE_MAX_DIMS + 1], n;
+    int order[SHAPE_MAX_DIMS];
+
+    (void)kind;
+    if (!lower_failed(l) && (x.n < 1 || x.n >= SHAPE_MAX_DIMS))
+        lower_fail(l, ERR_UNSUPPORTED, "its input has %d dimensions, want 1 to %d", x.n,
+                   SHAPE_MAX_DIMS - 1);
+    lower_refuse_batch(l, &x, 1u << dim, "takes windows of");
+    n = windows_along(l, &x.value, x.at[dim], size, step, 1);
+    if (lower_failed(l))
+        return;
+    x.dim[dim] = extent_of(n * size);
+    for (int d = 0; d <= x.n; d++) {
+        to[d] = d == dim ? n : d == dim + 1 ? size : extent_exported(l, x.dim[d < dim ? d : d - 1]);
+        order[d] = d <= dim ? d : d < x.n ? d + 1 : dim + 1;
+    }
+    x = lower_reshape(l, x, to, x.n + 1);
+    if (!lower_failed(l))
+        lower_set(l, 0, lower_permute(x, order));
+}
+
 /* ---- orders of dimensions and of elements ---- */
 
 /* A list of dimensions as those of x, each once; returns their number. */
@@ -372,6 +461,8 @@ const struct import_builder import_images[] = {
     {"conv_transpose2d.input", lower_conv_transposed, 0},
     {"pixel_shuffle.default", builders_pixels, IMAGES_SHUFFLE},
     {"pixel_unshuffle.default", builders_pixels, IMAGES_UNSHUFFLE},
+    {"im2col.default", builders_unfold_images, 0},
+    {"unfold.default", builders_unfold, 0},
     {"channel_shuffle.default", builders_channels, 0},
     {"movedim.int", builders_movedim, 0},
     {"movedim.intlist", builders_movedim, 0},

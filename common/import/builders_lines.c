@@ -201,9 +201,12 @@ static void builders_resize(struct lower *l, int kind)
     lower_refuse_batch(l, &x, 0xe, "combines");
     if (lower_failed(l))
         return;
-    builders_resize_scale(l, kind == RESIZE_BILINEAR ? 3 : 2, scale);
-    if (kind == RESIZE_BILINEAR && lower_int(l, "align_corners", 2, 0))
-        kind = RESIZE_BILINEAR_CORNERS;
+    builders_resize_scale(l, kind >= RESIZE_BILINEAR ? 3 : 2, scale);
+    if (kind >= RESIZE_BILINEAR && lower_int(l, "align_corners", 2, 0)) {
+        if (kind >= RESIZE_BILINEAR_SMOOTH)
+            lower_fail(l, ERR_UNSUPPORTED, "it has antialias with align_corners, want one of them");
+        kind++; /* the same with corners */
+    }
     x = lower_channels_last(l, x);
     if (!lower_failed(l))
         lower_set(l, 0,
@@ -228,6 +231,12 @@ const struct import_builder import_lines[] = {
     {"_upsample_nearest_exact1d.default", builders_lines_resize, RESIZE_NEAREST_EXACT},
     {"upsample_bilinear2d.vec", builders_resize, RESIZE_BILINEAR},
     {"upsample_bilinear2d.default", builders_resize, RESIZE_BILINEAR},
+    {"upsample_bicubic2d.vec", builders_resize, RESIZE_BICUBIC},
+    {"upsample_bicubic2d.default", builders_resize, RESIZE_BICUBIC},
+    {"_upsample_bilinear2d_aa.vec", builders_resize, RESIZE_BILINEAR_SMOOTH},
+    {"_upsample_bilinear2d_aa.default", builders_resize, RESIZE_BILINEAR_SMOOTH},
+    {"_upsample_bicubic2d_aa.vec", builders_resize, RESIZE_BICUBIC_SMOOTH},
+    {"_upsample_bicubic2d_aa.default", builders_resize, RESIZE_BICUBIC_SMOOTH},
     {"upsample_nearest2d.vec", builders_resize, RESIZE_NEAREST},
     {"upsample_nearest2d.default", builders_resize, RESIZE_NEAREST},
     {"_upsample_nearest_exact2d.vec", builders_resize, RESIZE_NEAREST_EXACT},

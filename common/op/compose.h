@@ -174,7 +174,16 @@ int compose_adaptive_max_pool(struct compose *c, int x, int64_t rows, int64_t co
 
 /* As torch.nn.functional.interpolate.  scale[i]: the factor that the caller gave, 0: none, which
  * means the quotient of the extents. */
-enum resize { RESIZE_NEAREST, RESIZE_NEAREST_EXACT, RESIZE_BILINEAR, RESIZE_BILINEAR_CORNERS };
+enum resize {
+    RESIZE_NEAREST,
+    RESIZE_NEAREST_EXACT,
+    RESIZE_BILINEAR,
+    RESIZE_BILINEAR_CORNERS,
+    RESIZE_BICUBIC,
+    RESIZE_BICUBIC_CORNERS,
+    RESIZE_BILINEAR_SMOOTH, /* antialias=True */
+    RESIZE_BICUBIC_SMOOTH,
+};
 int compose_resize(struct compose *c, int x, int64_t rows, int64_t cols, enum resize kind,
                    const double scale[2]);
 

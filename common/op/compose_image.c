@@ -352,15 +352,62 @@ static void image_source(enum resize kind, int64_t i, int64_t in, float step, fl
     row[min_i64(k + 1, in - 1)] += at;
 }
 
+/* The weight of an element at this distance; `a` is the slope of cubic ones, PyTorch's. */
+static double image_cubic(double x, double a)
+{
+    x = fabs(x);
+    return x <= 1  ? ((a + 2) * x - (a + 3)) * x * x + 1
+           : x < 2 ? ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+                   : 0;
+}
+
+/* Row i of bicubic interpolation: of the four elements around the place, those at an edge again. */
+static void image_bicubic(enum resize kind, int64_t i, int64_t in, float step, float *row)
+{
+    const float at =
+        kind == RESIZE_BICUBIC_CORNERS ? (float)i * step : ((float)i + 0.5f) * step - 0.5f;
+    const float near = floorf(fminf(fmaxf(at, -2.0f), (float)(in + 1)));
+
+    for (int k = -1; k <= 2; k++) {
+        const int64_t from = max_i64(0, min_i64((int64_t)near + k, in - 1));
+
+        row[from] += (float)image_cubic((double)(at - near) - k, -0.75);
+    }
+}
+
+/* Row i with antialias=True: all elements within reach, which is wider where the image shrinks. */
+static void image_smooth(enum resize kind, int64_t i, int64_t in, float step, float *row)
+{
+    const int is_cubic = kind == RESIZE_BICUBIC_SMOOTH;
+    const double wide = step > 1 ? (double)step : 1, reach = (is_cubic ? 2 : 1) * wide,
+                 center = (double)step * ((double)i + 0.5);
+    const int64_t first = (int64_t)fmax(center - reach + 0.5, 0),
+                  end = (int64_t)fmin(center + reach + 0.5, (double)in);
+    double sum = 0;
+
+    for (int pass = 0; pass < 2; pass++)
+        for (int64_t k = first; k < end; k++) {
+            const double x = ((double)k - center + 0.5) / wide,
+                         w = is_cubic ? image_cubic(x, -0.5) : fmax(1 - fabs(x), 0);
+
+            if (pass == 0)
+                sum += w;
+            else
+                row[k] = (float)(w / sum);
+        }
+}
+
 static float *image_sources(enum resize kind, int64_t in, int64_t n, double scale)
 {
     float *m = xcalloc((size_t)(n * in) + 1, sizeof *m);
     float step = scale > 0 ? (float)(1.0 / scale) : (float)in / (float)n;
 
-    if (kind == RESIZE_BILINEAR_CORNERS)
+    if (kind == RESIZE_BILINEAR_CORNERS || kind == RESIZE_BICUBIC_CORNERS)
         step = n > 1 ? (float)(in - 1) / (float)(n - 1) : 0.0f;
     for (int64_t i = 0; i < n; i++)
-        image_source(kind, i, in, step, m + i * in);
+        (kind >= RESIZE_BILINEAR_SMOOTH ? image_smooth
+         : kind >= RESIZE_BICUBIC       ? image_bicubic
+                                        : image_source)(kind, i, in, step, m + i * in);
     return m;
 }
 

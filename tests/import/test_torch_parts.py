@@ -115,6 +115,27 @@ class Names(nn.Module):
         return self.last(self.orders(x).mean(1)).flatten(1)
 
 
+class Windows(nn.Module):
+    """Windows of images and of dimensions; images that grow and shrink by cubic curves"""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 4, 1), nn.Linear(4, 5)
+        self.place = nn.Parameter(torch.randn(1, 4, 3, 3))
+        self.rows = nn.Linear(27, 4)
+
+    def forward(self, x):
+        y = self.rows(F.unfold(x, 3, padding=1, stride=(2, 1), dilation=1).transpose(1, 2))
+        part = x.unfold(2, 4, 3).unfold(1, 2, 1)  # [N,2,2,8,4,2]
+        y = y.mean(1) + part.tanh().sum((1, 2, 5)).amax(1)
+        x = self.first(x) + F.interpolate(self.place, (8, 8), mode="bicubic")
+        x = x + F.interpolate(self.place, (8, 8), mode="bicubic", antialias=True)
+        z = F.interpolate(x, scale_factor=0.6, mode="bicubic", align_corners=True).amax((2, 3))
+        z = z + F.interpolate(x, (3, 11), mode="bilinear", antialias=True).amax((2, 3))
+        z = z + F.interpolate(x, (5, 3), mode="bicubic", antialias=True).amax((2, 3))
+        return self.last(y + z)
+
+
 class Lines(nn.Module):
     """Pools of lines, and lines of other lengths"""
 
@@ -133,8 +154,8 @@ class Lines(nn.Module):
 
 
 class Parts(unittest.TestCase):
-    def compare(self, make, size):
-        for form in FORMS:
+    def compare(self, make, size, forms=FORMS):
+        for form in forms:
             with self.subTest(form):
                 torch.manual_seed(3)
                 torch.set_num_threads(1)
@@ -142,6 +163,9 @@ class Parts(unittest.TestCase):
 
     def test_names(self):
         self.compare(Names, 8)
+
+    def test_windows(self):
+        self.compare(Windows, 8, ("file", "dim"))
 
     def test_lines(self):
         self.compare(Lines, 8)
