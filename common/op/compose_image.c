@@ -381,7 +381,7 @@ static void image_smooth(enum resize kind, int64_t i, int64_t in, float step, fl
     const int is_cubic = kind == RESIZE_BICUBIC_SMOOTH;
     const double wide = step > 1 ? (double)step : 1, reach = (is_cubic ? 2 : 1) * wide,
                  center = (double)step * ((double)i + 0.5);
-    const int64_t first = (int64_t)fmax(center - reach + 0.5, 0),
+    const int64_t first = (int64_t)fmin(fmax(center - reach + 0.5, 0), (double)in),
                   end = (int64_t)fmin(center + reach + 0.5, (double)in);
     double sum = 0;
 
