@@ -159,6 +159,10 @@ static int check_sample(struct options *o, struct err *err)
 {
     if (!o->sample)
         return 0;
+    if (device_is_cuda(o->common.device))
+        return err_set(err, ERR_ARG,
+                       "--device %s: --sample computes on the CPU alone; leave it out",
+                       o->common.device);
     o->evaluate = 1;
     o->n_ranks = 1;
     o->common.device = "cpu";

@@ -101,8 +101,7 @@ static const struct verb_row verbs[] = {
              "Writes TEXT, and what the language model of a checkpoint makes of it, to standard\n"
              "output as it comes.  CHECKPOINT is the folder of a run or of a checkpoint.\n"
              "\n"
-             "  dpdriver sample runs/demo \"To be\" --tokens 200\n"
-             "  dpdriver sample best \"To be\" --run-dir runs/demo --temperature 0\n",
+             "  dpdriver sample runs/poet \"To be\" --tokens 200\n",
          .why = "leave one of them out",
          .daemon = DAEMON_AS_RANK},
     [VERB_STATUS] =
@@ -358,7 +357,6 @@ static void put_verbs(FILE *f)
                "  dpdriver train mnist.yaml --ranks gpus   all GPUs of this machine\n"
                "  dpdriver train mnist.yaml --nranks 3     waits for two followers, each:\n"
                "  dpfollower --root 127.0.0.1:7000\n"
-               "  dpdriver evaluate runs/mnist             validates its newest checkpoint\n"
                "\n");
 }
 
@@ -372,16 +370,27 @@ void verbs_summary(const struct arg_group *groups, size_t n_groups, FILE *f)
             "tells all about all of them, and \"dpdriver --help\" all about all verbs.\n");
 }
 
+/* The word of the usage that stands for the operand `needs`. */
+static const char *needed_word(const struct verb_row *r)
+{
+    const char *word = r->usage;
+
+    for (int i = 0; r->needs && strcmp(r->operands[i], r->needs) != 0; i++)
+        word += strcspn(word, " ") + 1;
+    return word;
+}
+
 static void verbs_put_head(enum verb v, FILE *f)
 {
     const struct verb_row *r = &verbs[v];
     const int is_apart = r->needs && strcmp(r->needs, r->option) != 0;
+    const char *word = needed_word(r);
 
     fprintf(f, "Usage: dpdriver %s%s%s [option]...\n", r->name, *r->usage ? " " : "", r->usage);
     if (r->option)
         fprintf(f, "   or: dpdriver --%s%s%s%s%.*s [option]...\n", r->option, is_apart ? " --" : "",
                 is_apart ? r->needs : "", r->needs ? " " : "",
-                r->needs ? (int)strcspn(r->usage, " ") : 0, r->usage);
+                r->needs ? (int)strcspn(word, " ") : 0, word);
     fprintf(f, "\n%s\n", r->text);
 }
 

@@ -107,6 +107,7 @@ VERB_CASES = [
     (["--sample", "text", "--temperature", "-1"], r"--temperature is -1, want a number from 0"),
     (["--sample", "text", "--top-p", "2"], r"--top-p is 2, want a number above 0 up to 1"),
     (["--sample="], r"empty"),
+    (["--sample", "text", "--device", "cuda"], r"--device cuda: --sample computes on the CPU"),
     (["--sample", "text", "--export", "net.onnx"], r"--sample and --export: leave one of them out"),
     (["--tokens", "3", "--nranks", "1"], r"--tokens belongs to --sample"),
     (["--export", "net.onnx", "--resume"], r"--export and --resume: leave one of them out"),
