@@ -64,7 +64,20 @@ static char *sample_find_tokenizer(const struct sample *s)
     return NULL;
 }
 
-static int sample_open_tokens(struct sample *s, struct err *err)
+/* Networks of ours whose samples are tokens have a context. */
+static int sample_check_kind(const struct sample *s, struct err *err)
+{
+    const struct model_options *m = &s->job->model;
+
+    if (import_options_of(m) || job_field(s->job, "model.context"))
+        return 0;
+    return err_set(err, ERR_UNSUPPORTED,
+                   "model.arch %s takes no tokens; want a language model, such as gpt, or a folder "
+                   "in model.import",
+                   m->kind->group.name);
+}
+
+static int sample_open_scribe(struct sample *s, struct err *err)
 {
     char *path = sample_find_tokenizer(s);
     const struct scribe_request r = {.tokenizer = path,
@@ -103,22 +116,34 @@ static int64_t sample_context(const struct job *job)
     return of_job ? max_i64(*of_job, LEAST) : LEAST;
 }
 
-static int sample_open(struct sample *s, struct err *err)
+/* The network's tokens: model.vocab, or as many as the text has, where the checkpoint does not have
+ * them; 0: the checkpoint has them, or the imported network. */
+static int64_t sample_vocab(const struct sample *s)
+{
+    const int64_t *of_job = job_field(s->job, "model.vocab");
+
+    if (of_job && *of_job > 0)
+        return *of_job;
+    return of_job && s->job->model.base != BASE_FLOAT32 ? scribe_vocab(s->scribe) : 0;
+}
+
+static int sample_open_generator(struct sample *s, struct err *err)
 {
     const struct generator_request r = {.model = &s->job->model,
                                         .weights = s->o->averaged ? s->c->average : s->c->model,
                                         .context = sample_context(s->job),
+                                        .vocab = sample_vocab(s),
                                         .n_threads = (int)max_i64(s->o->common.n_threads, 1)};
     const struct draw_rule rule = {.temperature = s->o->temperature,
                                    .top_k = s->o->top_k,
                                    .top_p = s->o->top_p,
                                    .seed = (uint64_t)s->o->sample_seed};
-    int rc = generator_open(&r, &s->g, err);
+    const int rc = generator_open(&r, &s->g, err);
 
     if (rc < 0)
         return err_wrap(err, "%s", s->c->path);
     s->draw = draw_new(&rule, generator_vocab(s->g));
-    return sample_open_tokens(s, err);
+    return 0;
 }
 
 static void sample_close(struct sample *s)
@@ -253,7 +278,11 @@ int sample_run(const struct options *o, const struct evaluation *e, const struct
     int rc = export_load(o, e, &s.c, &err);
 
     if (rc == 0)
-        rc = sample_open(&s, &err);
+        rc = sample_check_kind(&s, &err);
+    if (rc == 0)
+        rc = sample_open_scribe(&s, &err);
+    if (rc == 0)
+        rc = sample_open_generator(&s, &err);
     if (rc == 0)
         rc = sample_text(&s, &seconds, &err);
     if (rc == 0)

@@ -9,7 +9,9 @@
 #include "backend/backend.h"
 #include "base/alloc.h"
 #include "base/util.h"
+#include "export/base_file.h"
 #include "generate/unroll.h"
+#include "import/arch.h"
 #include "program/program.h"
 #include "tensor/half.h"
 
@@ -113,14 +115,17 @@ static void generator_widen(float *x, enum dtype from, int64_t n)
     }
 }
 
-static int generator_take(struct generator *g, const struct st_file *f, const struct segment *s,
-                          struct err *err)
+/* Take a tensor from the checkpoint or, if it is not there, from `base`, unless that is NULL. */
+static int generator_take(struct generator *g, const struct st_file *f, struct base_file *base,
+                          const struct segment *s, struct err *err)
 {
     const struct st_tensor *t = st_find(f, s->name);
     float *to = (float *)g->spaces.param + s->offset;
     char text[2][SHAPE_TEXT_LEN];
     int rc;
 
+    if (!t && base)
+        return base_file_read(base, s->name, &s->shape, to, err);
     if (!t)
         return err_set(err, ERR_CONFIG, "the checkpoint has no tensor \"%s\"", s->name);
     if (!shape_equal(&t->shape, &s->shape))
@@ -128,9 +133,8 @@ static int generator_take(struct generator *g, const struct st_file *f, const st
                        shape_text(&t->shape, text[0]), shape_text(&s->shape, text[1]));
     if (t->dtype != DTYPE_F32 && !dtype_is_half(t->dtype))
         return err_set(err, ERR_UNSUPPORTED,
-                       "tensor \"%s\" is %s, want float32, bfloat16 or float16; \"dpdriver merge\" "
-                       "writes such a file of a network with a packed base",
-                       s->name, dtype_name(t->dtype));
+                       "tensor \"%s\" is %s, want float32, bfloat16 or float16", s->name,
+                       dtype_name(t->dtype));
     rc = st_read(f, t, 0, to, st_bytes(t), err);
     generator_widen(to, t->dtype, s->length);
     return rc;
@@ -152,6 +156,7 @@ static int generator_layout(struct generator *g, struct err *err)
 
 static int generator_read(struct generator *g, const struct st_file *f, struct err *err)
 {
+    struct base_file *base = NULL;
     int rc = generator_layout(g, err);
 
     if (rc == 0)
@@ -160,8 +165,11 @@ static int generator_read(struct generator *g, const struct st_file *f, struct e
         rc = generator_alloc(g, 2 * METRIC_COUNT, &g->spaces.metrics, "metrics", err);
     if (rc == 0)
         rc = generator_alloc(g, sizeof(struct step_scalars), &g->spaces.scalars, "scalars", err);
+    if (rc == 0 && g->of.model->base != BASE_FLOAT32)
+        rc = base_file_open(g->of.model, &base, err);
     for (int i = 0; rc == 0 && i < g->layout->n_params; i++)
-        rc = generator_take(g, f, &g->layout->param[i], err);
+        rc = generator_take(g, f, base, &g->layout->param[i], err);
+    base_file_close(base);
     return rc;
 }
 
@@ -387,23 +395,34 @@ int64_t generator_vocab(const struct generator *g) { return g->of.vocab; }
 
 /* ---- opening ---- */
 
-/* The rows of the first matrix that is called as an embedding of tokens is. */
-static int generator_find_vocab(struct generator *g, const struct st_file *f, struct err *err)
+/* The names of an embedding of tokens, in gpt and in folders' networks. */
+static const char *const embeddings[] = {"transformer.wte.weight", "model.embed_tokens.weight"};
+
+/* The rows of the tensor of this name, in the weights or in the imported network; 0: neither. */
+static int64_t generator_rows_of(const struct generator_request *r, const char *name)
 {
-    static const char *const names[] = {"transformer.wte.weight", "model.embed_tokens.weight"};
+    const struct import_options *import = import_options_of(r->model);
+    const struct st_tensor *t = st_find(r->weights, name);
 
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        const struct st_tensor *t = st_find(f, names[i]);
+    if (t)
+        return t->shape.n == 2 ? t->shape.dim[0] : 0;
+    for (int i = 0; import && import->network && i < import->network->n_tensors; i++)
+        if (!strcmp(import->network->tensor[i].name, name))
+            return import->network->tensor[i].dim[0];
+    return 0;
+}
 
-        if (t && t->shape.n == 2) {
-            g->of.vocab = t->shape.dim[0];
-            return 0;
-        }
-    }
+static int generator_find_vocab(struct generator *g, const struct generator_request *r,
+                                struct err *err)
+{
+    g->of.vocab = r->vocab;
+    for (size_t i = 0; i < ARRAY_LEN(embeddings) && g->of.vocab == 0; i++)
+        g->of.vocab = generator_rows_of(r, embeddings[i]);
+    if (g->of.vocab > 0)
+        return 0;
     return err_set(err, ERR_UNSUPPORTED,
-                   "the network has no tokens: its checkpoint has neither %s nor %s; want a "
-                   "language model",
-                   names[0], names[1]);
+                   "the network has no tokens: neither a tensor %s nor %s; want a language model",
+                   embeddings[0], embeddings[1]);
 }
 
 int generator_open(const struct generator_request *r, struct generator **out, struct err *err)
@@ -411,11 +430,11 @@ int generator_open(const struct generator_request *r, struct generator **out, st
     struct generator *g = xcalloc(1, sizeof *g);
     int rc;
 
-    ASSERT(r->context >= 2);
+    ASSERT(r->context >= 2 && r->vocab >= 0);
     g->of = (struct unroll_request){.model = r->model, .context = r->context};
     rc = backend_open_cpu(r->n_threads, &g->backend, err);
     if (rc == 0)
-        rc = generator_find_vocab(g, r->weights, err);
+        rc = generator_find_vocab(g, r, err);
     if (rc == 0)
         rc = generator_read(g, r->weights, err);
     if (rc == 0)

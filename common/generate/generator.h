@@ -21,6 +21,7 @@ struct generator_request {
     const struct model_options *model; /* borrowed until generator_close */
     const struct st_file *weights;     /* a checkpoint's; borrowed during the call */
     int64_t context;                   /* tokens that the network takes at most, >= 2 */
+    int64_t vocab;                     /* different tokens; 0: as many as the weights have */
     int n_threads;
 };
 

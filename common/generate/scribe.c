@@ -156,6 +156,7 @@ void scribe_close(struct scribe *t)
     free(t);
 }
 
+int64_t scribe_vocab(const struct scribe *t) { return t->vocab; }
 int32_t scribe_end(const struct scribe *t) { return t->end; }
 
 /* ---- encoding ---- */

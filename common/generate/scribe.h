@@ -26,7 +26,8 @@ struct scribe_request {
 int scribe_open(const struct scribe_request *r, struct scribe **out, struct err *err);
 void scribe_close(struct scribe *t); /* NULL is fine */
 
-int32_t scribe_end(const struct scribe *t); /* that ends a document; -1: there is none */
+int64_t scribe_vocab(const struct scribe *t); /* the highest number, and 1 */
+int32_t scribe_end(const struct scribe *t);   /* that ends a document; -1: there is none */
 
 /* *token [*n], for free(): those of the text, with what the tokenizer puts around a text. */
 int scribe_encode(struct scribe *t, const char *text, int32_t **token, int64_t *n, struct err *err);

@@ -30,6 +30,9 @@ FOLDERS = {
     "llama": (t.LlamaForCausalLM, t.LlamaConfig(**SMALL)),
     "mistral": (t.MistralForCausalLM, t.MistralConfig(**SMALL, sliding_window=9)),
     "qwen2": (t.Qwen2ForCausalLM, t.Qwen2Config(**SMALL, tie_word_embeddings=True)),
+    "gemma3": (t.Gemma3ForCausalLM, t.Gemma3TextConfig(
+        **SMALL, head_dim=24, sliding_window=9, layer_types=[
+            "sliding_attention", "full_attention", "sliding_attention"])),
     "qwen3": (t.Qwen3ForCausalLM, t.Qwen3Config(**SMALL, head_dim=32)),
 }
 
