@@ -13,6 +13,7 @@
 #include "import/lower.h"
 #include "model/layer.h"
 #include "model/losses.h"
+#include "op/op.h"
 
 #define AT(field) offsetof(struct import_options, field)
 
@@ -159,9 +160,31 @@ static int arch_check_packed(const struct net *m, const struct import_network *n
     if (n->packs || sample_starts(m->spec) < 0)
         return 0;
     return err_set(m->err, ERR_CONFIG,
-                   "%s (model.import): packed documents can be kept apart in a folder's language "
-                   "models with rotary positions alone, such as llama's; set data.pack false",
+                   "%s (model.import): packed documents can be kept apart in a folder's causal "
+                   "language models alone, such as llama's; set data.pack false",
                    n->path);
+}
+
+/* A table that is read by constant places has learnt positions.  import/recognise.c lets them begin
+ * anew in each document where it finds them, and no other node may read them. */
+static int arch_check_places(const struct net *m, const struct import_network *n)
+{
+    int n_tables = 0, n_found = 0;
+
+    for (int k = 0; k < m->g->n_nodes && sample_starts(m->spec) >= 0; k++) {
+        const struct node *at = &m->g->node[k];
+
+        if (at->op != OP_embedding)
+            continue;
+        n_tables += m->g->value[at->in[EMBEDDING_TOKENS]].role == VALUE_CONST;
+        n_found += at->in[EMBEDDING_STARTS] != NO_VALUE;
+    }
+    return n_tables <= n_found
+               ? 0
+               : err_set(m->err, ERR_UNSUPPORTED,
+                         "%s (model.import): its positions cannot begin anew in packed documents; "
+                         "set data.pack false",
+                         n->path);
 }
 
 static void arch_build(struct net *m, const void *options)
@@ -185,6 +208,8 @@ static void arch_build(struct net *m, const void *options)
         m->rc = arch_find_inputs(m, o, input);
     if (m->rc == 0)
         m->rc = import_lower(m, n, &(struct import_choices){.input = input, .dropout = -1}, output);
+    if (m->rc == 0)
+        m->rc = arch_check_places(m, n);
     if (m->rc == 0)
         arch_take_outputs(m, n, output);
     if (m->rc == 0)

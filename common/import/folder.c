@@ -106,7 +106,7 @@ static const struct folder_family folder_families[] = {
      .sliding_theta = 1e4,
      .query_scalar = 256,
      .padding = 0},
-    {.type = "gpt2", .form = &folder_gpt2, .keys = gpt2_keys, .tied = 1, .padding = -1},
+    {.type = "gpt2", .packs = 1, .form = &folder_gpt2, .keys = gpt2_keys, .tied = 1, .padding = -1},
 };
 
 const struct folder_family *folder_family_of(const char *type)

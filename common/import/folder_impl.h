@@ -35,7 +35,7 @@ struct folder_form;
 struct folder_family {
     const char *type;               /* model_type */
     const struct folder_form *form; /* NULL: as Llama, by the rows of folder_config.c */
-    int packs; /* as import_network.packs: its positions are rotary (folder_rope.c) */
+    int packs; /* as import_network.packs: its positions are rotary (folder_rope.c), or learnt */
     enum folder_bias bias;
     enum folder_qk_norm qk_norm;
     enum folder_window window;

@@ -150,7 +150,8 @@ struct import_network {
     const char *config; /* of a folder: the config.json of checkpoints; NULL: of another file */
     double init_std;    /* of a folder: that of weights which model.init: random draws; or 0 */
     int packs;          /* 1: causal attention alone joins the places of a sample, and positions are
-                         * relative: packed documents can be kept apart (data.pack) */
+                         * relative, or found by import/recognise.c: packed documents can be kept
+                         * apart (data.pack) */
 
     struct import_value *value;
     struct import_node *node;

@@ -202,7 +202,7 @@ static int recognise_is_along(const struct lower *l, const struct lowered *p, in
            extent_exported(l, p->dim[p->n - 2]) == length;
 }
 
-/* Rows of tokens [N,T,C] plus the first T rows of another table. */
+/* Rows of tokens [N,T,C] plus the first T rows of another table, in each of packed documents. */
 static int recognise_positions(struct lower *l, const struct lowered *x, const struct lowered *p,
                                struct lowered *y)
 {
@@ -211,7 +211,7 @@ static int recognise_positions(struct lower *l, const struct lowered *x, const s
     const struct shape *s = of && at ? &g->value[x->value].shape : NULL;
     const struct shape *t = s ? &g->value[of->in[EMBEDDING_TOKENS]].shape : NULL;
     struct shape to;
-    int in[3], rows;
+    int in[4], rows;
 
     if (!s || x->repeats || p->n > x->n || s->n != x->n || at->attr.embedding.padding ||
         g->value[of->in[EMBEDDING_TOKENS]].role == VALUE_CONST || x->dim[x->n - 2].is_batch ||
@@ -223,7 +223,8 @@ static int recognise_positions(struct lower *l, const struct lowered *x, const s
     in[EMBEDDING_TABLE] = of->in[EMBEDDING_TABLE];
     in[EMBEDDING_TOKENS] = of->in[EMBEDDING_TOKENS];
     in[EMBEDDING_POSITION] = at->in[EMBEDDING_TABLE];
-    rows = compose_append(&l->c, OP_embedding, &of->attr, in, 3);
+    in[EMBEDDING_STARTS] = net_starts(l->m);
+    rows = compose_append(&l->c, OP_embedding, &of->attr, in, 4);
     *y = lower_with(*x, compose_reshape(&l->c, rows, to));
     return 1;
 }

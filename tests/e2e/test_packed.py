@@ -20,6 +20,10 @@ CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_s
 MISTRAL = {**CONFIG, "model_type": "mistral", "architectures": ["MistralForCausalLM"],
            "sliding_window": 5}
 
+GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": VOCAB,
+        "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "initializer_range": 0.2,
+        "attn_pdrop": 0, "resid_pdrop": 0, "embd_pdrop": 0}
+
 
 def tokenizer():
     """Byte b is token b; token 256 ends a document"""
@@ -115,6 +119,9 @@ class Packed(dp.Case):
 
     def test_llama(self):
         self.check_folder(CONFIG)
+
+    def test_learnt_positions(self):
+        self.check_folder(GPT2)
 
     def test_window(self):
         self.check_folder(MISTRAL)

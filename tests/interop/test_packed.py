@@ -10,12 +10,11 @@ It needs a Python with torch and transformers (find_torch.py), and is skipped (7
 import csv
 import sys
 
+import find_torch
+
+find_torch.need("torch", "transformers", "safetensors", "numpy")  # with these arguments
 chosen = ",".join(sys.argv[1:]).split(",") if len(sys.argv) > 1 else []
 del sys.argv[1:]
-
-import find_torch  # noqa: E402
-
-find_torch.need("torch", "transformers", "safetensors", "numpy")
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
@@ -34,6 +33,7 @@ NETWORKS = {
         vocab_size=VOCAB, n_positions=CONTEXT, n_layer=2, n_head=4, n_embd=64, resid_pdrop=0,
         embd_pdrop=0, attn_pdrop=0, bos_token_id=0, eos_token_id=0, use_cache=False)),
 }
+NETWORKS["gpt2_folder"] = NETWORKS["gpt2"]
 
 
 def make(name):
