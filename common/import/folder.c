@@ -44,6 +44,10 @@ static const char *const gpt2_keys[] = {"activation_function",
                                         "summary_use_proj",
                                         NULL};
 
+static const char *const vit_keys[] = {
+    "encoder_stride", "hidden_act", "id2label",   "is_decoder",         "is_encoder_decoder",
+    "label2id",       "model_type", "pooler_act", "pooler_output_size", NULL};
+
 static const struct folder_family folder_families[] = {
     {.type = "llama", .packs = 1, .bias = BIAS_KEY, .has_mlp_bias = 1, .theta = 1e4, .padding = -1},
     {.type = "mistral",
@@ -107,6 +111,7 @@ static const struct folder_family folder_families[] = {
      .query_scalar = 256,
      .padding = 0},
     {.type = "gpt2", .packs = 1, .form = &folder_gpt2, .keys = gpt2_keys, .tied = 1, .padding = -1},
+    {.type = "vit", .form = &folder_vit, .keys = vit_keys, .padding = -1},
 };
 
 const struct folder_family *folder_family_of(const char *type)
@@ -357,6 +362,11 @@ static void net_make(struct import_network *n, const struct folder_config *c)
 
 static int folder_set_context(struct folder_config *c, int64_t context, struct err *err)
 {
+    if (context && c->family->form && c->family->form->is_of_pictures)
+        return err_set(err, ERR_CONFIG,
+                       "model.context is %lld, but the network of %s/config.json has no tokens; "
+                       "leave the key out",
+                       (long long)context, c->path);
     if (context > c->positions)
         return err_set(err, ERR_CONFIG,
                        "model.context is %lld, but max_position_embeddings of %s/config.json is "

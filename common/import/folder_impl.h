@@ -85,10 +85,11 @@ struct folder_config {
     int64_t vocab, width, inner, layers, heads, groups, head_dim, positions, window, padding,
         context;
     double eps, std, dropout;
-    double drop_results, drop_rows; /* GPT-2: of attention and MLP; of the embedding */
-    int scales_by_layer;            /* GPT-2: scores of layer i are divided by i + 1, too */
-    double query_scalar;            /* scores are divided by its root; 0: head_dim */
-    double cap;                     /* of logits: cap tanh(x / cap); 0: none */
+    double drop_results, drop_rows;         /* GPT-2: of attention and MLP; of the embedding */
+    int64_t side, patch, channels, classes; /* of networks of pictures */
+    int scales_by_layer;                    /* GPT-2: scores of layer i are divided by i + 1, too */
+    double query_scalar;                    /* scores are divided by its root; 0: head_dim */
+    double cap;                             /* of logits: cap tanh(x / cap); 0: none */
     int tied, attention_bias, mlp_bias;
     struct folder_rope rope[2];            /* of layers that do not slide, and of those that do */
     float column[2][FOLDER_MOST_HEAD / 2]; /* ROPE_LONG: up to `positions` tokens, and beyond */
@@ -131,6 +132,10 @@ int folder_constant(struct folder_make *m, const char *name, enum import_type ty
 /* The same, [a], that begins as zeros with model.init: random. */
 int folder_zeros(struct folder_make *m, const char *name, int64_t a);
 
+/* Any other shape, and an input of pictures. */
+int folder_param_of(struct folder_make *m, const char *name, int n_dims, const int64_t *dim);
+int folder_pixels(struct folder_make *m, const char *name, int64_t channels, int64_t side);
+
 /* The numbers 0 to n - 1, [1,n]. */
 int folder_numbers(struct folder_make *m, const char *name, int64_t n);
 
@@ -150,11 +155,18 @@ int folder_with(struct folder_make *m, const char *target, int x, double other);
 int folder_gelu_tanh(struct folder_make *m, int x);
 int folder_slice(struct folder_make *m, int x, int64_t start, int64_t end); /* of the last */
 int folder_cat(struct folder_make *m, int a, int b);                        /* of the last */
-/* mask: a constant, or NO_VALUE: causal.  scale: of scores; 0: by the root of the head's width. */
+/* x [N,C,S,S] to [N,tokens,out], a token for each patch of its sides; bias may be NO_VALUE. */
+int folder_patches(struct folder_make *m, int x, int weight, int bias);
+/* x [N,T,C] with a row before its own, the same in all samples; and its first row, [N,C]. */
+int folder_put_before(struct folder_make *m, int row, int x);
+int folder_first(struct folder_make *m, int x);
+/* mask: a constant, or NO_VALUE: causal, or FOLDER_SEES_ALL.  scale: of scores; 0: by the root of
+ * the head's width. */
+enum { FOLDER_SEES_ALL = -2 };
 int folder_attend(struct folder_make *m, const int qkv[3], int mask, double dropout, double scale);
 
 /* ---- forms ---- */
 
-extern const struct folder_form folder_gpt2;
+extern const struct folder_form folder_gpt2, folder_vit;
 
 #endif

@@ -39,6 +39,7 @@ struct folder_row {
 
 /* A family that is not like Llama. */
 struct folder_form {
+    int is_of_pictures; /* 1: samples have no tokens, so that model.context is none of its keys */
     const struct folder_row *row;
     size_t n_rows;
     /* After `begin`, which sets what keys that are missing leave, the rows are read; after them

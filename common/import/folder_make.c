@@ -88,14 +88,29 @@ int folder_input(struct folder_make *m, const char *name, int64_t context)
     return v;
 }
 
+int folder_pixels(struct folder_make *m, const char *name, int64_t channels, int64_t side)
+{
+    const int v = make_of_samples(m, name, 4, (int64_t[]){FOLDER_BATCH, channels, side, side});
+
+    m->n->input = arena_alloc(&m->n->arena, sizeof *m->n->input);
+    m->n->input[m->n->n_inputs++] = (struct import_port){name, v};
+    return v;
+}
+
+int folder_param_of(struct folder_make *m, const char *name, int n_dims, const int64_t *dim)
+{
+    struct import_tensor t = {.name = arena_printf(&m->n->arena, "%s.%s", m->module, name),
+                              .role = IMPORT_PARAMETER,
+                              .type = IMPORT_F32,
+                              .n_dims = n_dims};
+
+    memcpy(t.dim, dim, (size_t)n_dims * sizeof *dim);
+    return make_of_tensor(m, t);
+}
+
 int folder_param(struct folder_make *m, const char *name, int64_t a, int64_t b)
 {
-    return make_of_tensor(
-        m, (struct import_tensor){.name = arena_printf(&m->n->arena, "%s.%s", m->module, name),
-                                  .role = IMPORT_PARAMETER,
-                                  .type = IMPORT_F32,
-                                  .n_dims = b ? 2 : 1,
-                                  .dim = {a, b}});
+    return folder_param_of(m, name, b ? 2 : 1, (int64_t[]){a, b});
 }
 
 int folder_zeros(struct folder_make *m, const char *name, int64_t a)
@@ -212,14 +227,14 @@ int folder_embed(struct folder_make *m, int table, int tokens, int64_t padding)
 
 int folder_linear(struct folder_make *m, int x, int weight, int bias)
 {
-    const struct import_value *v = make_seen(m, x);
+    struct import_value v = *make_seen(m, x);
 
+    v.dim[v.n_dims - 1] = make_seen(m, weight)->dim[0];
     folder_put_value(m, "input", x);
     folder_put_value(m, "weight", weight);
     if (bias != IMPORT_NO_VALUE)
         folder_put_value(m, "bias", bias);
-    return make_folder_node(m, "linear.default", 3,
-                            (int64_t[]){v->dim[0], v->dim[1], make_seen(m, weight)->dim[0]});
+    return make_folder_node(m, "linear.default", v.n_dims, v.dim);
 }
 
 int folder_rms_norm(struct folder_make *m, int x, int weight, double eps)
@@ -362,6 +377,62 @@ int folder_cat(struct folder_make *m, int a, int b)
     return make_folder_node(m, "cat.default", v.n_dims, v.dim);
 }
 
+static void folder_put_both(struct folder_make *m, const char *name, int64_t number)
+{
+    const struct import_int two[] = {{number, IMPORT_NO_VALUE}, {number, IMPORT_NO_VALUE}};
+
+    make_put(m, name, IMPORT_INTS, 2)->ints = arena_copy(&m->n->arena, two, sizeof two);
+}
+
+int folder_patches(struct folder_make *m, int x, int weight, int bias)
+{
+    const struct import_value v = *make_seen(m, x), w = *make_seen(m, weight);
+    const int64_t side = v.dim[2] / w.dim[2];
+
+    folder_put_value(m, "input", x);
+    folder_put_value(m, "weight", weight);
+    if (bias != IMPORT_NO_VALUE)
+        folder_put_value(m, "bias", bias);
+    folder_put_both(m, "stride", w.dim[2]);
+    x = make_folder_node(m, "conv2d.default", 4, (int64_t[]){v.dim[0], w.dim[0], side, side});
+    folder_put_value(m, "self", x);
+    folder_put_int(m, "start_dim", 2);
+    x = make_folder_node(m, "flatten.using_ints", 3, (int64_t[]){v.dim[0], w.dim[0], side * side});
+    folder_put_value(m, "self", x);
+    folder_put_int(m, "dim0", 1);
+    folder_put_int(m, "dim1", 2);
+    return make_folder_node(m, "transpose.int", 3, (int64_t[]){v.dim[0], side * side, w.dim[0]});
+}
+
+int folder_put_before(struct folder_make *m, int row, int x)
+{
+    const struct import_value v = *make_seen(m, x);
+    const int64_t one[] = {v.dim[0], 1, v.dim[2]};
+    int both[] = {row, x}, first;
+
+    folder_put_value(m, "self", x);
+    folder_put_int(m, "dim", 1);
+    folder_put_int(m, "start", 0);
+    folder_put_int(m, "end", 1);
+    first = make_folder_node(m, "slice.Tensor", 3, one);
+    folder_put_value(m, "self", row);
+    folder_put_value(m, "other", first);
+    both[0] = make_folder_node(m, "expand_as.default", 3, one);
+    make_put(m, "tensors", IMPORT_VALUES, 2)->values = arena_copy(&m->n->arena, both, sizeof both);
+    folder_put_int(m, "dim", 1);
+    return make_folder_node(m, "cat.default", 3, (int64_t[]){v.dim[0], v.dim[1] + 1, v.dim[2]});
+}
+
+int folder_first(struct folder_make *m, int x)
+{
+    const struct import_value v = *make_seen(m, x);
+
+    folder_put_value(m, "self", x);
+    folder_put_int(m, "dim", 1);
+    folder_put_int(m, "index", 0);
+    return make_folder_node(m, "select.int", 2, (int64_t[]){v.dim[0], v.dim[2]});
+}
+
 int folder_attend(struct folder_make *m, const int qkv[3], int mask, double dropout, double scale)
 {
     const struct import_value v = *make_seen(m, qkv[0]);
@@ -369,7 +440,7 @@ int folder_attend(struct folder_make *m, const int qkv[3], int mask, double drop
     folder_put_value(m, "query", qkv[0]);
     folder_put_value(m, "key", qkv[1]);
     folder_put_value(m, "value", qkv[2]);
-    if (mask != IMPORT_NO_VALUE)
+    if (mask >= 0)
         folder_put_value(m, "attn_mask", mask);
     folder_put_real(m, "dropout_p", dropout);
     folder_put_flag(m, "is_causal", mask == IMPORT_NO_VALUE);

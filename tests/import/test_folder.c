@@ -164,6 +164,34 @@ static void test_gpt2(void **state)
     import_network_free(dry);
 }
 
+#define VIT(more)                                                                               \
+    "{\"model_type\": \"vit\", \"hidden_size\": 32, \"intermediate_size\": 48, "                \
+    "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"image_size\": 9, \"patch_size\": " \
+    "4" more "}"
+
+/* Classes are as many as their names; samples have no context. */
+static void test_vit(void **state)
+{
+    struct import_network *n = parse_good(VIT(", \"qkv_bias\": false"), 0);
+    struct import_network *named =
+        parse_good(VIT(", \"id2label\": {\"0\": \"a\", \"1\": \"b\", \"2\": \"c\"}"), 0);
+    struct err err;
+
+    (void)state;
+    assert_int_equal(tensor_of(n, "classifier.weight")->dim[0], 2);
+    assert_int_equal(tensor_of(named, "classifier.weight")->dim[0], 3);
+    assert_int_equal(tensor_of(n, "vit.embeddings.position_embeddings")->dim[1], 5);
+    assert_null(tensor_of(n, "vit.encoder.layer.0.attention.attention.key.bias"));
+    assert_non_null(tensor_of(named, "vit.encoder.layer.0.attention.attention.key.bias"));
+    assert_int_equal(n->value[n->output[0].value].n_dims, 2);
+    import_network_free(n);
+    import_network_free(named);
+    assert_int_equal(parse(VIT(""), 16, &n, &err), ERR_CONFIG);
+    assert_non_null(strstr(err.msg, "model.context is 16, but the network of /net/config.json"));
+    assert_int_equal(parse(VIT(", \"id2label\": {}"), 0, &n, &err), ERR_CONFIG);
+    assert_non_null(strstr(err.msg, "id2label has 0 classes"));
+}
+
 /* The context decides which of longrope's lists counts. */
 static void test_rope_long(void **state)
 {
@@ -281,6 +309,8 @@ static const struct {
     {LLAMA(", \"rope_parameters\": {\"rope_type\": \"longrope\", \"short_factor\": "
            "[1, 1, 1, 1], \"long_factor\": [1, 1, 0, 1]}"),
      ERR_CONFIG, "long_factor: element 2 is no number above 0"},
+    {VIT(", \"hidden_act\": \"relu\""), ERR_UNSUPPORTED, "hidden_act is relu, want gelu"},
+    {VIT(", \"channels\": 3"), ERR_UNSUPPORTED, "key channels is not known"},
     {GPT2(", \"activation_function\": \"relu\""), ERR_UNSUPPORTED,
      "activation_function is relu, want gelu_new"},
     {GPT2(", \"add_cross_attention\": true"), ERR_UNSUPPORTED, "add_cross_attention"},
@@ -355,12 +385,12 @@ static void test_context(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),          cmocka_unit_test(test_tied),
-        cmocka_unit_test(test_rope),           cmocka_unit_test(test_config),
-        cmocka_unit_test(test_rope_by_type),   cmocka_unit_test(test_rope_long),
-        cmocka_unit_test(test_gpt2),           cmocka_unit_test(test_window),
-        cmocka_unit_test(test_window_missing), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_context),
+        cmocka_unit_test(test_names),        cmocka_unit_test(test_tied),
+        cmocka_unit_test(test_rope),         cmocka_unit_test(test_config),
+        cmocka_unit_test(test_rope_by_type), cmocka_unit_test(test_rope_long),
+        cmocka_unit_test(test_gpt2),         cmocka_unit_test(test_vit),
+        cmocka_unit_test(test_window),       cmocka_unit_test(test_window_missing),
+        cmocka_unit_test(test_refused),      cmocka_unit_test(test_context),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

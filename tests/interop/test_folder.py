@@ -29,6 +29,7 @@ RANKS = (1, 2, 3)
 SMALL = dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
              intermediate_size=112, vocab_size=VOCAB, max_position_embeddings=32,
              pad_token_id=None, bos_token_id=1, eos_token_id=2)
+SIDE, CLASSES = 18, 5  # of pictures
 LLAMA3 = dict(rope_type="llama3", rope_theta=500.0, factor=8.0, low_freq_factor=1.0,
               high_freq_factor=4.0, original_max_position_embeddings=16)
 LONG = dict(rope_type="longrope", rope_theta=100.0, short_factor=[1.0 + i / 8 for i in range(8)],
@@ -59,6 +60,9 @@ FAMILIES = {
     "gpt2": (t.GPT2LMHeadModel, t.GPT2Config(
         n_layer=2, n_embd=64, n_head=4, n_inner=112, vocab_size=VOCAB, n_positions=32,
         resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, scale_attn_by_inverse_layer_idx=True)),
+    "vit": (t.ViTForImageClassification, t.ViTConfig(
+        hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=112,
+        image_size=SIDE, patch_size=4, qkv_bias=False, num_labels=CLASSES)),
     "gemma3": (t.Gemma3ForCausalLM, t.Gemma3TextConfig(
         **{**SMALL, "pad_token_id": 0}, head_dim=24, sliding_window=5, query_pre_attn_scalar=20,
         final_logit_softcapping=3.0, layer_types=["sliding_attention", "full_attention"],
@@ -104,6 +108,24 @@ def write_tokens(path):
     return whole[:-1].view(-1, LENGTH), whole[1:].view(-1, LENGTH)
 
 
+def write_pictures(folder):
+    """Brighter ones for later classes"""
+    draw = np.random.default_rng(1)
+    y = draw.integers(0, CLASSES, STEPS * BATCH)
+    y[:CLASSES] = range(CLASSES)
+    x = draw.standard_normal((len(y), SIDE, SIDE, 3)) + y[:, None, None, None] / 3
+    np.save(os.path.join(folder, "x.npy"), x.astype(np.float32))
+    np.save(os.path.join(folder, "y.npy"), y)
+    return torch.from_numpy(x.astype(np.float32)).permute(0, 3, 1, 2), torch.from_numpy(y)
+
+
+def compute(network, x):
+    """The logits of tokens, or of pictures"""
+    if x.is_floating_point():
+        return network(pixel_values=x.to(network.dtype)).logits
+    return network(input_ids=x, use_cache=False).logits
+
+
 def train(name, state, x, y, dtype):
     network = make(name).to(dtype).train()
     network.load_state_dict({k: v.to(dtype) for k, v in state.items()})
@@ -111,8 +133,8 @@ def train(name, state, x, y, dtype):
     losses = []
     for at in range(0, STEPS * BATCH, BATCH):
         optimizer.zero_grad()
-        rows = network(input_ids=x[at:at + BATCH], use_cache=False).logits
-        loss = F.cross_entropy(rows.reshape(-1, VOCAB), y[at:at + BATCH].reshape(-1))
+        rows = compute(network, x[at:at + BATCH])
+        loss = F.cross_entropy(rows.flatten(0, -2), y[at:at + BATCH].reshape(-1))
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
@@ -138,10 +160,17 @@ class Folder(dp.Case):
 
 
 class Families(Folder):
+    pictures = {"model.context": None, "data.format": "npy", "data.train": "[x.npy, y.npy]",
+                "data.validation": "[x.npy, y.npy]"}
+
+    def job(self, **more):
+        more = {**super().job(), **(self.pictures if self.of_pictures else {}), **more}
+        return {key: value for key, value in more.items() if value is not None}
+
     def check_logits(self, network, run, x):
         self.run_ours(run, flags=("--predict", self.path("rows.npy")))
         with torch.no_grad():
-            theirs = network.eval()(input_ids=x, use_cache=False).logits.numpy()
+            theirs = compute(network.eval(), x).numpy()
         ours = np.load(self.path("rows.npy")).reshape(theirs.shape)
         self.assertLess(np.abs(ours - theirs).max(), 1e-4)
 
@@ -153,7 +182,9 @@ class Families(Folder):
         self.assertEqual([list(notes[k]) for k in ("missing_keys", "unexpected_keys",
                                                    "mismatched_keys")], [[], [], []])
         ours = safetensors.torch.load_file(os.path.join(folder, "model.safetensors"))
-        theirs = network.state_dict()
+        network.save_pretrained(self.path("again"))
+        theirs = safetensors.torch.load_file(self.path("again", "model.safetensors"))
+        self.assertEqual(sorted(ours), sorted(theirs))
         for key, tensor in ours.items():
             self.assertTrue(torch.equal(tensor, theirs[key]), key)
         self.check_logits(network, run, x)
@@ -168,7 +199,9 @@ class Families(Folder):
                                 else "1GB")
         if name in ("llama3", "gpt2"):
             as_published(name, self.path("net", "model.safetensors"))
-        x, y = write_tokens(self.path("tokens.npy"))
+        self.of_pictures = name == "vit"
+        x, y = write_pictures(self.folder) if self.of_pictures \
+            else write_tokens(self.path("tokens.npy"))
         double, single = (train(name, state, x, y, d) for d in (torch.float64, torch.float32))
         for n in RANKS:
             self.run_ours(f"run{n}", n)
