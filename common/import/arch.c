@@ -35,9 +35,11 @@ static const struct option rows[] = {
              "that are left, in order."},
 };
 
-/* Old files have frequencies of the rotary positions, or masks, or a pooler; some have a tied head
- * twice, and those of GPT-2 on Hugging Face's hub have no prefix. */
-static const char *const arch_folder_ignored[] = {".rotary_emb.inv_freq", "vit.pooler.dense.weight",
+/* Old files have frequencies of the rotary positions, or masks, a pooler, or numbers of positions;
+ * some have a tied head twice, and those of GPT-2 on Hugging Face's hub have no prefix. */
+static const char *const arch_folder_ignored[] = {".rotary_emb.inv_freq",
+                                                  "bert.embeddings.position_ids",
+                                                  "vit.pooler.dense.weight",
                                                   "vit.pooler.dense.bias", NULL},
                          *const arch_gpt2_ignored[] = {".attn.bias", ".attn.masked_bias", NULL};
 static const struct model_file arch_folder_file = {NULL, arch_folder_ignored, "lm_head.weight",

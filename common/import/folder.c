@@ -44,6 +44,18 @@ static const char *const gpt2_keys[] = {"activation_function",
                                         "summary_use_proj",
                                         NULL};
 
+static const char *const bert_keys[] = {"add_cross_attention",
+                                        "gradient_checkpointing",
+                                        "hidden_act",
+                                        "id2label",
+                                        "is_decoder",
+                                        "label2id",
+                                        "model_type",
+                                        "pad_token_id",
+                                        "position_embedding_type",
+                                        "tie_word_embeddings",
+                                        NULL};
+
 static const char *const vit_keys[] = {
     "encoder_stride", "hidden_act", "id2label",   "is_decoder",         "is_encoder_decoder",
     "label2id",       "model_type", "pooler_act", "pooler_output_size", NULL};
@@ -111,6 +123,8 @@ static const struct folder_family folder_families[] = {
      .query_scalar = 256,
      .padding = 0},
     {.type = "gpt2", .packs = 1, .form = &folder_gpt2, .keys = gpt2_keys, .tied = 1, .padding = -1},
+    {.type = "bert", .form = &folder_bert, .keys = bert_keys, .padding = 0},
+    {.type = "vit", .form = &folder_vit, .keys = vit_keys, .padding = -1},
     {.type = "vit", .form = &folder_vit, .keys = vit_keys, .padding = -1},
 };
 

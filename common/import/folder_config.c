@@ -419,6 +419,34 @@ static int config_fill(const struct config_read *r)
     return config_layers(r);
 }
 
+static int config_classes(const struct config_read *r)
+{
+    const json_t *names = folder_key(r, "id2label");
+
+    r->c->classes = names ? (int64_t)json_object_size(names) : 2;
+    return r->c->classes > 0 && r->c->classes <= FOLDER_MOST_CLASSES
+               ? 0
+               : config_bad(r, ERR_CONFIG,
+                            "id2label has %lld classes, want an object of 1 to %d names",
+                            (long long)r->c->classes, FOLDER_MOST_CLASSES);
+}
+
+int folder_finish_classes(const struct config_read *r)
+{
+    struct folder_config *c = r->c;
+    const json_t *act = folder_key(r, "hidden_act");
+
+    if (act && (!json_is_string(act) || strcmp(json_string_value(act), "gelu") != 0))
+        return config_bad(r, ERR_UNSUPPORTED, "hidden_act is %.40s, want gelu",
+                          json_is_string(act) ? json_string_value(act) : "no text");
+    if (c->width % c->heads != 0)
+        return config_bad(r, ERR_CONFIG,
+                          "hidden_size is %lld, want a multiple of num_attention_heads, %lld",
+                          (long long)c->width, (long long)c->heads);
+    c->head_dim = c->width / c->heads;
+    return config_classes(r);
+}
+
 /* The weights of our checkpoints are float32. */
 static char *config_written(json_t *root)
 {

@@ -7,7 +7,7 @@
 
 #include "import/folder.h"
 
-enum { FOLDER_MOST_LAYERS = 1000, FOLDER_BATCH = 13 };
+enum { FOLDER_MOST_LAYERS = 1000, FOLDER_MOST_CLASSES = 1 << 20, FOLDER_BATCH = 13 };
 
 /* Where a family has RMS norms of queries and keys. */
 enum folder_qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_ALL };
@@ -85,11 +85,14 @@ struct folder_config {
     int64_t vocab, width, inner, layers, heads, groups, head_dim, positions, window, padding,
         context;
     double eps, std, dropout;
-    double drop_results, drop_rows;         /* GPT-2: of attention and MLP; of the embedding */
-    int64_t side, patch, channels, classes; /* of networks of pictures */
-    int scales_by_layer;                    /* GPT-2: scores of layer i are divided by i + 1, too */
-    double query_scalar;                    /* scores are divided by its root; 0: head_dim */
-    double cap;                             /* of logits: cap tanh(x / cap); 0: none */
+    double drop_results, drop_rows; /* GPT-2: of attention and MLP; of the embedding */
+    int64_t classes;                /* of networks that classify */
+    int64_t side, patch, channels;  /* of networks of pictures */
+    int64_t types;                  /* BERT: rows of the table of token types */
+    double drop_head;               /* BERT: before the classifier; below 0: drop_results */
+    int scales_by_layer;            /* GPT-2: scores of layer i are divided by i + 1, too */
+    double query_scalar;            /* scores are divided by its root; 0: head_dim */
+    double cap;                     /* of logits: cap tanh(x / cap); 0: none */
     int tied, attention_bias, mlp_bias;
     struct folder_rope rope[2];            /* of layers that do not slide, and of those that do */
     float column[2][FOLDER_MOST_HEAD / 2]; /* ROPE_LONG: up to `positions` tokens, and beyond */
@@ -141,7 +144,10 @@ int folder_numbers(struct folder_make *m, const char *name, int64_t n);
 
 /* Append nodes; each returns the value that it makes. */
 int folder_embed(struct folder_make *m, int table, int tokens, int64_t padding);
-int folder_linear(struct folder_make *m, int x, int weight, int bias);     /* bias: or NO_VALUE */
+int folder_linear(struct folder_make *m, int x, int weight, int bias); /* bias: or NO_VALUE */
+/* The layer `name` of the module `of`, with its weight [out,in] and bias. */
+int folder_dense(struct folder_make *m, const char *of, const char *name, int x, int64_t out,
+                 int has_bias);
 int folder_rms_norm(struct folder_make *m, int x, int weight, double eps); /* weight: likewise */
 int folder_layer_norm(struct folder_make *m, int x, double eps); /* with its two parameters */
 int folder_product(struct folder_make *m, int x, int weight);    /* x weight, [in,out] */
@@ -160,13 +166,15 @@ int folder_patches(struct folder_make *m, int x, int weight, int bias);
 /* x [N,T,C] with a row before its own, the same in all samples; and its first row, [N,C]. */
 int folder_put_before(struct folder_make *m, int row, int x);
 int folder_first(struct folder_make *m, int x);
-/* mask: a constant, or NO_VALUE: causal, or FOLDER_SEES_ALL.  scale: of scores; 0: by the root of
+/* [N,1,1,T]: 1 where the token is another one than the padding. */
+int folder_is_no_padding(struct folder_make *m, int tokens, int64_t padding);
+/* mask: a value, or NO_VALUE: causal, or FOLDER_SEES_ALL.  scale: of scores; 0: by the root of
  * the head's width. */
 enum { FOLDER_SEES_ALL = -2 };
 int folder_attend(struct folder_make *m, const int qkv[3], int mask, double dropout, double scale);
 
 /* ---- forms ---- */
 
-extern const struct folder_form folder_gpt2, folder_vit;
+extern const struct folder_form folder_bert, folder_gpt2, folder_vit;
 
 #endif

@@ -52,6 +52,10 @@ struct folder_form {
 /* The key must have this value, or be missing. */
 int folder_only(const struct config_read *r, const char *key, double value);
 
+/* Encoders that classify have gelu, heads of one width, and as many classes as id2label has names;
+ * transformers has two without it. */
+int folder_finish_classes(const struct config_read *r);
+
 /* Fill r->c->rope, after the sizes. */
 int folder_config_rope(const struct config_read *r);
 

@@ -237,6 +237,18 @@ int folder_linear(struct folder_make *m, int x, int weight, int bias)
     return make_folder_node(m, "linear.default", v.n_dims, v.dim);
 }
 
+int folder_dense(struct folder_make *m, const char *of, const char *name, int x, int64_t out,
+                 int has_bias)
+{
+    const struct import_value *v = &m->n->value[x];
+    int weight;
+
+    folder_module(m, "%s%s", of, name);
+    weight = folder_param(m, "weight", out, v->dim[v->n_dims - 1]);
+    return folder_linear(m, x, weight,
+                         has_bias ? folder_param(m, "bias", out, 0) : IMPORT_NO_VALUE);
+}
+
 int folder_rms_norm(struct folder_make *m, int x, int weight, double eps)
 {
     const struct import_value v = *make_seen(m, x);
@@ -448,4 +460,26 @@ int folder_attend(struct folder_make *m, const int qkv[3], int mask, double drop
         folder_put_real(m, "scale", scale);
     folder_put_flag(m, "enable_gqa", 1);
     return make_folder_node(m, "scaled_dot_product_attention.default", 4, v.dim);
+}
+
+int folder_is_no_padding(struct folder_make *m, int tokens, int64_t padding)
+{
+    const struct import_value v = *make_seen(m, tokens);
+    int64_t dim[] = {v.dim[0], v.dim[1], 1, v.dim[1]};
+    int mask;
+
+    folder_put_value(m, "self", tokens);
+    folder_put_int(m, "other", padding);
+    mask = make_folder_node(m, "ne.Scalar", 2, dim);
+    m->n->value[mask].type = IMPORT_BOOL;
+    dim[1] = 1;
+    dim[2] = v.dim[1];
+    for (int d = 1; d < 3; d++) {
+        folder_put_value(m, "self", mask);
+        folder_put_int(m, "dim", 1);
+        mask = make_folder_node(m, "unsqueeze.default", d + 2,
+                                d == 1 ? dim : (int64_t[]){v.dim[0], 1, 1, v.dim[1]});
+        m->n->value[mask].type = IMPORT_BOOL;
+    }
+    return mask;
 }

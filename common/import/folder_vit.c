@@ -5,7 +5,7 @@
 #include "base/util.h"
 #include "import/folder_json.h"
 
-enum { VIT_MOST_SIDE = 4096, VIT_MOST_CLASSES = 1 << 20 };
+enum { VIT_MOST_SIDE = 4096 };
 
 static const struct folder_row vit_rows[] = {
     {"hidden_size", ROW_COUNT, FOLDER_AT(width), 1, 1, 1 << 20, 0},
@@ -29,51 +29,17 @@ static void vit_begin(struct folder_config *c)
     c->attention_bias = 1;
 }
 
-/* transformers counts the classes by their names, and has two without them. */
-static int vit_classes(const struct config_read *r)
-{
-    const json_t *names = folder_key(r, "id2label");
-
-    r->c->classes = names ? (int64_t)json_object_size(names) : 2;
-    return r->c->classes > 0 && r->c->classes <= VIT_MOST_CLASSES
-               ? 0
-               : config_bad(r, ERR_CONFIG,
-                            "id2label has %lld classes, want an object of 1 to %d names",
-                            (long long)r->c->classes, VIT_MOST_CLASSES);
-}
-
 static int vit_finish(const struct config_read *r)
 {
-    static const char *const gelu[] = {"gelu", NULL};
     struct folder_config *c = r->c;
-    const json_t *act = folder_key(r, "hidden_act");
 
-    if (act && (!json_is_string(act) || !folder_is_in(gelu, json_string_value(act))))
-        return config_bad(r, ERR_UNSUPPORTED, "hidden_act is %.40s, want gelu",
-                          json_is_string(act) ? json_string_value(act) : "no text");
-    if (c->width % c->heads != 0)
-        return config_bad(r, ERR_CONFIG,
-                          "hidden_size is %lld, want a multiple of num_attention_heads, %lld",
-                          (long long)c->width, (long long)c->heads);
+    if (folder_finish_classes(r) < 0)
+        return r->err->code;
     if (c->patch > c->side)
         return config_bad(r, ERR_CONFIG, "patch_size is %lld, want at most image_size, %lld",
                           (long long)c->patch, (long long)c->side);
-    c->head_dim = c->width / c->heads;
     c->positions = (c->side / c->patch) * (c->side / c->patch) + 1;
-    return vit_classes(r);
-}
-
-/* The linear layer `name` of the module `of`. */
-static int vit_linear(struct folder_make *m, const char *of, const char *name, int x, int64_t out,
-                      int has_bias)
-{
-    const struct import_value *v = &m->n->value[x];
-    int weight;
-
-    folder_module(m, "%s%s", of, name);
-    weight = folder_param(m, "weight", out, v->dim[v->n_dims - 1]);
-    return folder_linear(m, x, weight,
-                         has_bias ? folder_param(m, "bias", out, 0) : IMPORT_NO_VALUE);
+    return 0;
 }
 
 static int vit_norm(struct folder_make *m, const char *of, const char *name, int x, double eps)
@@ -90,11 +56,11 @@ static int vit_attend(struct folder_make *m, const struct folder_config *c, cons
 
     for (int i = 0; i < 3; i++)
         qkv[i] = folder_turn(
-            m,
-            folder_heads(m, vit_linear(m, of, name[i], x, c->width, c->attention_bias), c->heads));
+            m, folder_heads(m, folder_dense(m, of, name[i], x, c->width, c->attention_bias),
+                            c->heads));
     y = folder_attend(m, qkv, FOLDER_SEES_ALL, c->dropout, 0);
-    y = vit_linear(m, of, ".attention.output.dense", folder_join(m, folder_turn(m, y)), c->width,
-                   1);
+    y = folder_dense(m, of, ".attention.output.dense", folder_join(m, folder_turn(m, y)), c->width,
+                     1);
     return folder_dropout(m, y, c->drop_results);
 }
 
@@ -106,8 +72,8 @@ static int vit_layer(struct folder_make *m, const struct folder_config *c, int l
     folder_module(m, "%s", of);
     x = folder_both(m, "add.Tensor", x, y);
     y = vit_norm(m, of, "layernorm_after", x, c->eps);
-    y = folder_one(m, "gelu.default", vit_linear(m, of, ".intermediate.dense", y, c->inner, 1));
-    y = vit_linear(m, of, ".output.dense", y, c->width, 1);
+    y = folder_one(m, "gelu.default", folder_dense(m, of, ".intermediate.dense", y, c->inner, 1));
+    y = folder_dense(m, of, ".output.dense", y, c->width, 1);
     y = folder_dropout(m, y, c->drop_results);
     folder_module(m, "%s", of);
     return folder_both(m, "add.Tensor", x, y);
@@ -141,7 +107,7 @@ static void vit_make(struct import_network *n, const struct folder_config *c)
     for (int i = 0; i < c->layers; i++)
         x = vit_layer(&m, c, i, x);
     x = folder_first(&m, vit_norm(&m, "vit", "layernorm", x, c->eps));
-    x = vit_linear(&m, "", "classifier", x, c->classes, 1);
+    x = folder_dense(&m, "", "classifier", x, c->classes, 1);
     n->output = arena_alloc(&n->arena, sizeof *n->output);
     n->output[n->n_outputs++] = (struct import_port){"logits", x};
 }

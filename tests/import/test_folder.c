@@ -192,6 +192,28 @@ static void test_vit(void **state)
     assert_non_null(strstr(err.msg, "id2label has 0 classes"));
 }
 
+#define BERT(more)                                                                                \
+    "{\"model_type\": \"bert\", \"vocab_size\": 50, \"hidden_size\": 32, \"intermediate_size\": " \
+    "48, "                                                                                        \
+    "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"max_position_embeddings\": 64" more  \
+    "}"
+
+/* Places with the token of padding are masked, unless there is none. */
+static void test_bert(void **state)
+{
+    struct import_network *n = parse_good(BERT(""), 16);
+    struct import_network *all = parse_good(BERT(", \"pad_token_id\": null"), 16);
+
+    (void)state;
+    assert_int_equal(count_nodes(n, "ne.Scalar"), 1);
+    assert_int_equal(count_nodes(all, "ne.Scalar"), 0);
+    assert_int_equal(count_nodes(n, "dropout.default"), 6);
+    assert_int_equal(tensor_of(n, "bert.embeddings.token_type_embeddings.weight")->dim[0], 2);
+    assert_int_equal(n->packs, 0);
+    import_network_free(n);
+    import_network_free(all);
+}
+
 /* The context decides which of longrope's lists counts. */
 static void test_rope_long(void **state)
 {
@@ -309,6 +331,10 @@ static const struct {
     {LLAMA(", \"rope_parameters\": {\"rope_type\": \"longrope\", \"short_factor\": "
            "[1, 1, 1, 1], \"long_factor\": [1, 1, 0, 1]}"),
      ERR_CONFIG, "long_factor: element 2 is no number above 0"},
+    {BERT(", \"position_embedding_type\": \"relative_key\""), ERR_UNSUPPORTED,
+     "position_embedding_type is relative_key, want absolute"},
+    {BERT(", \"pad_token_id\": 50"), ERR_CONFIG, "pad_token_id is 50, want null or 0 to 49"},
+    {BERT(", \"is_decoder\": true"), ERR_UNSUPPORTED, "is_decoder"},
     {VIT(", \"hidden_act\": \"relu\""), ERR_UNSUPPORTED, "hidden_act is relu, want gelu"},
     {VIT(", \"channels\": 3"), ERR_UNSUPPORTED, "key channels is not known"},
     {GPT2(", \"activation_function\": \"relu\""), ERR_UNSUPPORTED,
@@ -385,12 +411,13 @@ static void test_context(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),        cmocka_unit_test(test_tied),
-        cmocka_unit_test(test_rope),         cmocka_unit_test(test_config),
-        cmocka_unit_test(test_rope_by_type), cmocka_unit_test(test_rope_long),
-        cmocka_unit_test(test_gpt2),         cmocka_unit_test(test_vit),
-        cmocka_unit_test(test_window),       cmocka_unit_test(test_window_missing),
-        cmocka_unit_test(test_refused),      cmocka_unit_test(test_context),
+        cmocka_unit_test(test_names),          cmocka_unit_test(test_tied),
+        cmocka_unit_test(test_rope),           cmocka_unit_test(test_config),
+        cmocka_unit_test(test_rope_by_type),   cmocka_unit_test(test_rope_long),
+        cmocka_unit_test(test_gpt2),           cmocka_unit_test(test_vit),
+        cmocka_unit_test(test_bert),           cmocka_unit_test(test_window),
+        cmocka_unit_test(test_window_missing), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_context),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

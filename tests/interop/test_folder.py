@@ -63,6 +63,10 @@ FAMILIES = {
     "vit": (t.ViTForImageClassification, t.ViTConfig(
         hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=112,
         image_size=SIDE, patch_size=4, qkv_bias=False, num_labels=CLASSES)),
+    "bert": (t.BertForSequenceClassification, t.BertConfig(
+        hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=112,
+        vocab_size=VOCAB, max_position_embeddings=32, hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0, num_labels=CLASSES)),
     "gemma3": (t.Gemma3ForCausalLM, t.Gemma3TextConfig(
         **{**SMALL, "pad_token_id": 0}, head_dim=24, sliding_window=5, query_pre_attn_scalar=20,
         final_logit_softcapping=3.0, layer_types=["sliding_attention", "full_attention"],
@@ -119,8 +123,22 @@ def write_pictures(folder):
     return torch.from_numpy(x.astype(np.float32)).permute(0, 3, 1, 2), torch.from_numpy(y)
 
 
+def write_texts(folder):
+    """Samples of several lengths, whose first token says the class"""
+    draw = np.random.default_rng(1)
+    x = draw.integers(3, VOCAB, (STEPS * BATCH, LENGTH))
+    y = x[:, 0] % CLASSES
+    y[:CLASSES] = range(CLASSES)
+    x[np.arange(LENGTH) >= LENGTH - np.arange(len(x))[:, None] * 3 % 11] = 0
+    np.save(os.path.join(folder, "x.npy"), x)
+    np.save(os.path.join(folder, "y.npy"), y)
+    return torch.from_numpy(x), torch.from_numpy(y)
+
+
 def compute(network, x):
     """The logits of tokens, or of pictures"""
+    if network.config.model_type == "bert":
+        return network(input_ids=x, attention_mask=(x != 0).long()).logits
     if x.is_floating_point():
         return network(pixel_values=x.to(network.dtype)).logits
     return network(input_ids=x, use_cache=False).logits
@@ -160,11 +178,12 @@ class Folder(dp.Case):
 
 
 class Families(Folder):
-    pictures = {"model.context": None, "data.format": "npy", "data.train": "[x.npy, y.npy]",
-                "data.validation": "[x.npy, y.npy]"}
+    fields = "{x: x.npy, labels: y.npy}"  # and whole numbers stay such
+    arrays = {"data.format": "npy", "data.train": fields, "data.validation": fields}
+    classes = {"bert": arrays, "vit": {**arrays, "model.context": None}}
 
     def job(self, **more):
-        more = {**super().job(), **(self.pictures if self.of_pictures else {}), **more}
+        more = {**super().job(), **self.more, **more}
         return {key: value for key, value in more.items() if value is not None}
 
     def check_logits(self, network, run, x):
@@ -199,9 +218,9 @@ class Families(Folder):
                                 else "1GB")
         if name in ("llama3", "gpt2"):
             as_published(name, self.path("net", "model.safetensors"))
-        self.of_pictures = name == "vit"
-        x, y = write_pictures(self.folder) if self.of_pictures \
-            else write_tokens(self.path("tokens.npy"))
+        self.more = self.classes.get(name, {})
+        x, y = write_pictures(self.folder) if name == "vit" else write_texts(self.folder) \
+            if name == "bert" else write_tokens(self.path("tokens.npy"))
         double, single = (train(name, state, x, y, d) for d in (torch.float64, torch.float32))
         for n in RANKS:
             self.run_ours(f"run{n}", n)
