@@ -125,7 +125,6 @@ static const struct folder_family folder_families[] = {
     {.type = "gpt2", .packs = 1, .form = &folder_gpt2, .keys = gpt2_keys, .tied = 1, .padding = -1},
     {.type = "bert", .form = &folder_bert, .keys = bert_keys, .padding = 0},
     {.type = "vit", .form = &folder_vit, .keys = vit_keys, .padding = -1},
-    {.type = "vit", .form = &folder_vit, .keys = vit_keys, .padding = -1},
 };
 
 const struct folder_family *folder_family_of(const char *type)
