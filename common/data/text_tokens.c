@@ -14,7 +14,7 @@
 #include "data/sequence.h"
 #include "data/text_impl.h"
 #include "data/text_packed.h"
-#include "data/tokenised.h"
+#include "data/token_cache.h"
 
 struct text_tokens {
     struct dataset base;
@@ -76,14 +76,14 @@ static int text_tokens_find(struct token_file *out, const struct text_options *o
     int rc = text_tokens_list(&corpus, o, purpose, folder, err);
 
     if (rc == 0) {
-        rc = tokenised_open(out,
-                            &(struct tokenised){.corpus = &corpus,
-                                                .tokenizer = tokenizer,
-                                                .end_token = o->end_token,
-                                                .form = o->form,
-                                                .cache = o->cache,
-                                                .beside = folder},
-                            err);
+        rc = token_cache_open(out,
+                              &(struct token_cache){.corpus = &corpus,
+                                                    .tokenizer = tokenizer,
+                                                    .end_token = o->end_token,
+                                                    .form = o->form,
+                                                    .cache = o->cache,
+                                                    .beside = folder},
+                              err);
         corpus_fini(&corpus);
     }
     free(folder);

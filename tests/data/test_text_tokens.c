@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "data/tokenised.h"
+#include "data/token_cache.h"
 #include "text_place.h"
 
 enum { CONTEXT = 4, NAME = 256 };
@@ -218,12 +218,12 @@ static void documents_are_kept_apart(void **state)
         fail_msg("%s", err.msg);
     p.tokenizer = xrealloc(p.tokenizer, strlen(p.tokenizer) + 32);
     strcat(p.tokenizer, "/tokenizer.json");
-    if (tokenised_open(&f,
-                       &(struct tokenised){.corpus = &corpus,
-                                           .tokenizer = p.tokenizer,
-                                           .end_token = "<end>",
-                                           .beside = p.data},
-                       &err) < 0)
+    if (token_cache_open(&f,
+                         &(struct token_cache){.corpus = &corpus,
+                                               .tokenizer = p.tokenizer,
+                                               .end_token = "<end>",
+                                               .beside = p.data},
+                         &err) < 0)
         fail_msg("%s", err.msg);
     assert_int_equal(f.facts.n_documents, 3);
     assert_int_equal(f.facts.end, TOKEN_END);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
-#include "data/tokenised.h"
+#include "data/token_cache.h"
 
 static int show(const struct token_file *f, int64_t i, struct err *err)
 {
@@ -32,10 +32,10 @@ static int show(const struct token_file *f, int64_t i, struct err *err)
 
 static int run(char **argv, struct err *err)
 {
-    struct tokenised what = {.tokenizer = argv[1],
-                             .form = (enum chat_form)atoi(argv[3]),
-                             .cache = argv[4],
-                             .beside = argv[4]};
+    struct token_cache what = {.tokenizer = argv[1],
+                               .form = (enum chat_form)atoi(argv[3]),
+                               .cache = argv[4],
+                               .beside = argv[4]};
     struct corpus corpus;
     struct token_file f;
     int rc = corpus_list(&corpus, argv[2], NULL, err);
@@ -43,7 +43,7 @@ static int run(char **argv, struct err *err)
     if (rc < 0)
         return rc;
     what.corpus = &corpus;
-    rc = tokenised_open(&f, &what, err);
+    rc = token_cache_open(&f, &what, err);
     for (int64_t i = 0; rc == 0 && i < f.facts.n_documents; i++)
         rc = show(&f, i, err);
     if (rc == 0)

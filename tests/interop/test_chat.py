@@ -1,4 +1,4 @@
-"""Test of prompts and conversations (common/data/chat, tokeniser) beside transformers, token for
+"""Test of prompts and conversations (common/data/chat, token_maker) beside transformers, token for
 token: apply_chat_template with templates of the forms that networks publish, by byte-level and
 SentencePiece-style tokenizers.  The answers and their end marks are learnt, and nothing else.
 

@@ -1,9 +1,9 @@
-/* tokenised - makes token files, each by one process.
+/* token_cache - makes token files, each by one process.
  *
  * The happy path: the file is there.  Else PATH.part is created and locked, looked at once more,
  * filled, and renamed.  A process that waited for the lock holds that of a file which has another
  * name by then, and begins again. */
-#include "data/tokenised.h"
+#include "data/token_cache.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,13 +15,13 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "data/tokeniser.h"
+#include "data/token_maker.h"
 
-enum { TOKENISED_VERSION = 2 }; /* of how tokens follow from texts */
+enum { TOKEN_CACHE_VERSION = 2 }; /* of how tokens follow from texts */
 
 /* ---- what the tokens follow from ---- */
 
-static int tokenised_hash_tokenizer(const char *path, struct hash128 *out, struct err *err)
+static int token_cache_hash_tokenizer(const char *path, struct hash128 *out, struct err *err)
 {
     struct mapped m;
 
@@ -34,12 +34,12 @@ static int tokenised_hash_tokenizer(const char *path, struct hash128 *out, struc
     return 0;
 }
 
-static struct hash128 tokenised_key(const struct tokeniser_job *m)
+static struct hash128 token_cache_key(const struct token_maker_job *m)
 {
     struct hasher *const h = hasher_new();
     struct hash128 key;
 
-    hasher_add_i64(h, TOKENISED_VERSION);
+    hasher_add_i64(h, TOKEN_CACHE_VERSION);
     hasher_add(h, &m->hash, sizeof m->hash);
     token_marks_print(m->marks, h);
     hasher_add_i64(h, m->form);
@@ -53,7 +53,7 @@ static struct hash128 tokenised_key(const struct tokeniser_job *m)
 
 /* Lock `path`, which is created.  *fd: its descriptor, which holds the lock until it is closed.
  * Failing, errno says why. */
-static int tokenised_lock(const char *path, int *fd)
+static int token_cache_lock(const char *path, int *fd)
 {
     struct stat mine, there;
     int waits = 0;
@@ -79,15 +79,15 @@ static int tokenised_lock(const char *path, int *fd)
 }
 
 /* Fill the locked file `part`, and give it its name. */
-static int tokenised_fill(const struct tokeniser_job *m, int fd, const char *part, const char *path,
-                          struct err *err)
+static int token_cache_fill(const struct token_maker_job *m, int fd, const char *part,
+                            const char *path, struct err *err)
 {
     int rc = 0;
 
     if (ftruncate(fd, 0) < 0)
         rc = err_sys(err, errno, "file %s", part);
     if (rc == 0)
-        rc = tokeniser_run(m, fd, part, err);
+        rc = token_maker_run(m, fd, part, err);
     if (rc == 0 && rename(part, path) < 0)
         rc = err_sys(err, errno, "cannot rename %s to %s", part, path);
     if (rc < 0)
@@ -96,8 +96,8 @@ static int tokenised_fill(const struct tokeniser_job *m, int fd, const char *par
 }
 
 /* This process has the lock of `part`. */
-static int tokenised_make_locked(struct token_file *out, const struct tokeniser_job *m, int fd,
-                                 const char *part, const char *path, struct err *err)
+static int token_cache_make_locked(struct token_file *out, const struct token_maker_job *m, int fd,
+                                   const char *part, const char *path, struct err *err)
 {
     int rc = token_file_open(out, path, m->key, err);
 
@@ -105,7 +105,7 @@ static int tokenised_make_locked(struct token_file *out, const struct tokeniser_
         unlink(part);
         return rc;
     }
-    rc = tokenised_fill(m, fd, part, path, err);
+    rc = token_cache_fill(m, fd, part, path, err);
     if (rc == 0)
         rc = token_file_open(out, path, m->key, err);
     if (rc == TOKEN_FILE_NONE)
@@ -116,14 +116,14 @@ static int tokenised_make_locked(struct token_file *out, const struct tokeniser_
 
 /* Make the file `path`, or wait until another process has made it.  TOKEN_FILE_NONE: nothing can be
  * created there, and *why is the number of the system's error. */
-static int tokenised_make(struct token_file *out, const struct tokeniser_job *m, const char *path,
-                          int *why, struct err *err)
+static int token_cache_make(struct token_file *out, const struct token_maker_job *m,
+                            const char *path, int *why, struct err *err)
 {
     char *part = xasprintf("%s.part", path);
     int fd, rc = TOKEN_FILE_NONE;
 
-    if (tokenised_lock(part, &fd) == 0) {
-        rc = tokenised_make_locked(out, m, fd, part, path, err);
+    if (token_cache_lock(part, &fd) == 0) {
+        rc = token_cache_make_locked(out, m, fd, part, path, err);
         close(fd);
     } else {
         *why = errno;
@@ -134,11 +134,11 @@ static int tokenised_make(struct token_file *out, const struct tokeniser_job *m,
 
 /* ---- places ---- */
 
-enum { TOKENISED_MOST_PLACES = 2 };
+enum { TOKEN_CACHE_MOST_PLACES = 2 };
 
 /* The user's folder for such files; NULL: there is none.  For free().  A folder that cannot be made
  * is told when nothing can be created in it. */
-static char *tokenised_home(void)
+static char *token_cache_home(void)
 {
     const char *const cache = getenv("XDG_CACHE_HOME"), *const home = getenv("HOME");
     char *above = cache && *cache == '/' ? xstrdup(cache)
@@ -154,19 +154,19 @@ static char *tokenised_home(void)
     return path;
 }
 
-static int tokenised_places(const struct tokenised *what, char *place[TOKENISED_MOST_PLACES])
+static int token_cache_places(const struct token_cache *what, char *place[TOKEN_CACHE_MOST_PLACES])
 {
     int n = 0;
 
     place[n++] = xstrdup(what->cache ? what->cache : what->beside);
-    if (!what->cache && (place[n] = tokenised_home()))
+    if (!what->cache && (place[n] = token_cache_home()))
         n++;
     return n;
 }
 
 /* Look in all places first: the user who made a file may write where this one may only read. */
-static int tokenised_find(struct token_file *out, const struct tokeniser_job *m, char **place,
-                          int n, struct err *err)
+static int token_cache_find(struct token_file *out, const struct token_maker_job *m, char **place,
+                            int n, struct err *err)
 {
     char name[HASH_TEXT_LEN];
     int rc = TOKEN_FILE_NONE, why = 0;
@@ -177,7 +177,7 @@ static int tokenised_find(struct token_file *out, const struct tokeniser_job *m,
             char *path = xasprintf("%s/.dptrain-%s.tokens", place[i], name);
 
             rc = pass == 0 ? token_file_open(out, path, m->key, err)
-                           : tokenised_make(out, m, path, &why, err);
+                           : token_cache_make(out, m, path, &why, err);
             free(path);
         }
     if (rc != TOKEN_FILE_NONE)
@@ -188,20 +188,20 @@ static int tokenised_find(struct token_file *out, const struct tokeniser_job *m,
                    place[0], n > 1 ? ", nor in " : "", n > 1 ? place[1] : "");
 }
 
-int tokenised_open(struct token_file *out, const struct tokenised *what, struct err *err)
+int token_cache_open(struct token_file *out, const struct token_cache *what, struct err *err)
 {
-    char *place[TOKENISED_MOST_PLACES];
+    char *place[TOKEN_CACHE_MOST_PLACES];
     struct token_marks marks;
-    struct tokeniser_job m = {
+    struct token_maker_job m = {
         .corpus = what->corpus, .tokenizer = what->tokenizer, .marks = &marks, .form = what->form};
     int n, rc;
 
-    if (tokenised_hash_tokenizer(what->tokenizer, &m.hash, err) < 0 ||
+    if (token_cache_hash_tokenizer(what->tokenizer, &m.hash, err) < 0 ||
         token_marks_read(&marks, what->tokenizer, what->end_token, err) < 0)
         return err->code;
-    m.key = tokenised_key(&m);
-    n = tokenised_places(what, place);
-    rc = tokenised_find(out, &m, place, n, err);
+    m.key = token_cache_key(&m);
+    n = token_cache_places(what, place);
+    rc = token_cache_find(out, &m, place, n, err);
     for (int i = 0; i < n; i++)
         free(place[i]);
     token_marks_fini(&marks);

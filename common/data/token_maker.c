@@ -1,6 +1,6 @@
-/* tokeniser - documents become tokens, one after the other, each with its end token behind it.  A
+/* token_maker - documents become tokens, one after the other, each with its end token behind it.  A
  * text of any length is encoded piece by piece, and its tokens go to the file as they come. */
-#include "data/tokeniser.h"
+#include "data/token_maker.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -13,8 +13,8 @@
 
 enum { TOKENISER_PATIENCE_S = 10 }; /* between two log lines of a long work */
 
-struct tokeniser {
-    const struct tokeniser_job *job;
+struct token_maker {
+    const struct token_maker_job *job;
     struct tokenizer *tokenizer;
     struct tokenizer_work *work;
     struct token_writer writer;
@@ -27,9 +27,9 @@ struct tokeniser {
     int64_t told_ns;          /* when the log last heard of it */
 };
 
-static int tokeniser_take(void *arg, const int32_t *token, size_t n, struct err *err)
+static int token_maker_take(void *arg, const int32_t *token, size_t n, struct err *err)
 {
-    struct tokeniser *const k = arg;
+    struct token_maker *const k = arg;
 
     k->last = token[n - 1];
     if (clock_mono_ns() - k->told_ns > TOKENISER_PATIENCE_S * INT64_C(1000000000)) {
@@ -41,7 +41,7 @@ static int tokeniser_take(void *arg, const int32_t *token, size_t n, struct err 
 }
 
 /* The post-processor of some tokenizers ends a text by itself. */
-static int tokeniser_end_document(struct tokeniser *k, struct err *err)
+static int token_maker_end_document(struct token_maker *k, struct err *err)
 {
     int rc = 0;
 
@@ -53,7 +53,7 @@ static int tokeniser_end_document(struct tokeniser *k, struct err *err)
 }
 
 /* A token must end `what`. */
-static int tokeniser_check_end(const struct tokeniser *k, const char *what, struct err *err)
+static int token_maker_check_end(const struct token_maker *k, const char *what, struct err *err)
 {
     if (k->end >= 0 || k->job->marks->found)
         return 0;
@@ -64,39 +64,39 @@ static int tokeniser_check_end(const struct tokeniser *k, const char *what, stru
 }
 
 /* A text, piece by piece. */
-static int tokeniser_take_text(struct tokeniser *k, const struct document *d, struct err *err)
+static int token_maker_take_text(struct token_maker *k, const struct document *d, struct err *err)
 {
-    int rc = k->n_documents > 0 ? tokeniser_check_end(k, "a second document", err) : 0;
+    int rc = k->n_documents > 0 ? token_maker_check_end(k, "a second document", err) : 0;
 
     if (rc == 0)
-        rc = tokenizer_encode(k->work, d->text, d->n, TOKENIZER_SPECIAL, tokeniser_take, k, err);
+        rc = tokenizer_encode(k->work, d->text, d->n, TOKENIZER_SPECIAL, token_maker_take, k, err);
     if (rc == 0 && k->last < 0) { /* a tokenizer may have no token for any character of a text */
         k->n_empty++;
         return 0;
     }
-    return rc == 0 ? tokeniser_end_document(k, err) : rc;
+    return rc == 0 ? token_maker_end_document(k, err) : rc;
 }
 
 /* ---- examples ---- */
 
-static int tokeniser_keep(void *arg, const int32_t *token, size_t n, struct err *err)
+static int token_maker_keep(void *arg, const int32_t *token, size_t n, struct err *err)
 {
     return buf_try_append(arg, token, n * sizeof *token, "the tokens of an example", err);
 }
 
 /* Encode the first n bytes of k->text. */
-static int tokeniser_encode(struct tokeniser *k, size_t n, int special, struct buf *out,
-                            struct err *err)
+static int token_maker_encode(struct token_maker *k, size_t n, int special, struct buf *out,
+                              struct err *err)
 {
     buf_clear(out);
-    return tokenizer_encode(k->work, (const char *)k->text.data, n, special, tokeniser_keep, out,
+    return tokenizer_encode(k->work, (const char *)k->text.data, n, special, token_maker_keep, out,
                             err);
 }
 
 /* How many of the example's tokens are of its first n bytes: those with which these bytes, encoded
  * alone, begin, too. */
-static int tokeniser_count(struct tokeniser *k, size_t n, int special, size_t *count,
-                           struct err *err)
+static int token_maker_count(struct token_maker *k, size_t n, int special, size_t *count,
+                             struct err *err)
 {
     const size_t n_tokens = k->tokens.len / sizeof(int32_t);
     const int32_t *const whole = (const int32_t *)(const void *)k->tokens.data, *part;
@@ -107,7 +107,7 @@ static int tokeniser_count(struct tokeniser *k, size_t n, int special, size_t *c
         *count = n_tokens;
     if (n == 0 || n == k->text.len)
         return 0;
-    if (tokeniser_encode(k, n, special, &k->part, err) < 0)
+    if (token_maker_encode(k, n, special, &k->part, err) < 0)
         return err->code;
     part = (const int32_t *)(const void *)k->part.data;
     n_part = k->part.len / sizeof *part;
@@ -117,7 +117,7 @@ static int tokeniser_count(struct tokeniser *k, size_t n, int special, size_t *c
 }
 
 /* Write k->tokens, of which those of the answers are learnt. */
-static int tokeniser_put_answers(struct tokeniser *k, int special, struct err *err)
+static int token_maker_put_answers(struct token_maker *k, int special, struct err *err)
 {
     const struct chat_span *const span = (const struct chat_span *)(const void *)k->answers.data;
     const int32_t *const token = (const int32_t *)(const void *)k->tokens.data;
@@ -126,9 +126,9 @@ static int tokeniser_put_answers(struct tokeniser *k, int special, struct err *e
     int rc = 0;
 
     for (size_t i = 0; rc == 0 && i < k->answers.len / sizeof *span; i++) {
-        rc = tokeniser_count(k, span[i].begin, special, &place[0], err);
+        rc = token_maker_count(k, span[i].begin, special, &place[0], err);
         if (rc == 0)
-            rc = tokeniser_count(k, span[i].end, special, &place[1], err);
+            rc = token_maker_count(k, span[i].end, special, &place[1], err);
         if (rc == 0)
             rc = token_writer_put(&k->writer, token + done, place[0] - done, 0, err);
         if (rc == 0)
@@ -139,35 +139,35 @@ static int tokeniser_put_answers(struct tokeniser *k, int special, struct err *e
 }
 
 /* Encode the text of an example, and write its tokens. */
-static int tokeniser_put_example(struct tokeniser *k, int special, struct err *err)
+static int token_maker_put_example(struct token_maker *k, int special, struct err *err)
 {
-    int rc = tokeniser_encode(k, k->text.len, special, &k->tokens, err);
+    int rc = token_maker_encode(k, k->text.len, special, &k->tokens, err);
 
     if (rc == 0)
-        rc = tokeniser_put_answers(k, special, err);
+        rc = token_maker_put_answers(k, special, err);
     if (rc == 0 && k->tokens.len > 0)
         memcpy(&k->last, k->tokens.data + k->tokens.len - sizeof k->last, sizeof k->last);
     return rc;
 }
 
-static int tokeniser_take_prompt(struct tokeniser *k, const struct document *d, struct err *err)
+static int token_maker_take_prompt(struct token_maker *k, const struct document *d, struct err *err)
 {
     const struct chat_span answer = {d->n, d->n + d->n_completion};
 
-    if (tokeniser_check_end(k, "a completion", err) < 0)
+    if (token_maker_check_end(k, "a completion", err) < 0)
         return err->code;
     buf_append(&k->text, d->text, d->n);
     buf_append(&k->text, d->completion, d->n_completion);
     buf_append(&k->answers, &answer, sizeof answer);
-    if (tokeniser_put_example(k, TOKENIZER_SPECIAL, err) < 0)
+    if (token_maker_put_example(k, TOKENIZER_SPECIAL, err) < 0)
         return err->code;
-    return tokeniser_end_document(k, err);
+    return token_maker_end_document(k, err);
 }
 
 /* Find the form of conversations, when the first one comes. */
-static int tokeniser_find_form(struct tokeniser *k, struct err *err)
+static int token_maker_find_form(struct token_maker *k, struct err *err)
 {
-    const struct tokeniser_job *const job = k->job;
+    const struct token_maker_job *const job = k->job;
     const struct token_marks *const m = job->marks;
     const char *mark;
 
@@ -196,14 +196,14 @@ static int tokeniser_find_form(struct tokeniser *k, struct err *err)
     return 0;
 }
 
-static int tokeniser_take_chat(struct tokeniser *k, const struct document *d, struct err *err)
+static int token_maker_take_chat(struct token_maker *k, const struct document *d, struct err *err)
 {
-    int rc = tokeniser_find_form(k, err);
+    int rc = token_maker_find_form(k, err);
 
     if (rc == 0)
         rc = chat_write(&k->chat, d->message, d->n_messages, &k->text, &k->answers, err);
     if (rc == 0)
-        rc = tokeniser_put_example(k, TOKENIZER_BARE, err);
+        rc = token_maker_put_example(k, TOKENIZER_BARE, err);
     k->last = -1;
     k->n_documents += rc == 0;
     return rc == 0 ? token_writer_end(&k->writer, err) : rc;
@@ -212,7 +212,7 @@ static int tokeniser_take_chat(struct tokeniser *k, const struct document *d, st
 /* ---- documents ---- */
 
 /* A stream of texts and single examples are different data sets. */
-static int tokeniser_check_kind(struct tokeniser *k, enum document_kind kind, struct err *err)
+static int token_maker_check_kind(struct token_maker *k, enum document_kind kind, struct err *err)
 {
     static const char *const names[] = {
         [TOKEN_FILE_TEXTS] = "a text", [TOKEN_FILE_EXAMPLES] = "a prompt or a conversation"};
@@ -228,26 +228,26 @@ static int tokeniser_check_kind(struct tokeniser *k, enum document_kind kind, st
                    names[now], names[k->kind]);
 }
 
-static int tokeniser_take_document(void *arg, const struct document *d, struct err *err)
+static int token_maker_take_document(void *arg, const struct document *d, struct err *err)
 {
-    struct tokeniser *const k = arg;
+    struct token_maker *const k = arg;
 
     if (d->kind == DOCUMENT_TEXT && d->n == 0) {
         k->n_empty++;
         return 0;
     }
-    if (tokeniser_check_kind(k, d->kind, err) < 0)
+    if (token_maker_check_kind(k, d->kind, err) < 0)
         return err->code;
     buf_clear(&k->text);
     buf_clear(&k->answers);
-    return d->kind == DOCUMENT_TEXT     ? tokeniser_take_text(k, d, err)
-           : d->kind == DOCUMENT_PROMPT ? tokeniser_take_prompt(k, d, err)
-                                        : tokeniser_take_chat(k, d, err);
+    return d->kind == DOCUMENT_TEXT     ? token_maker_take_text(k, d, err)
+           : d->kind == DOCUMENT_PROMPT ? token_maker_take_prompt(k, d, err)
+                                        : token_maker_take_chat(k, d, err);
 }
 
-static int tokeniser_open(struct tokeniser *k, struct err *err)
+static int token_maker_open(struct token_maker *k, struct err *err)
 {
-    const struct tokeniser_job *const job = k->job;
+    const struct token_maker_job *const job = k->job;
 
     if (tokenizer_read(&k->tokenizer, job->tokenizer, err) < 0)
         return err->code;
@@ -260,7 +260,7 @@ static int tokeniser_open(struct tokeniser *k, struct err *err)
     return token_marks_end(job->marks, k->tokenizer, &k->end, err);
 }
 
-static void tokeniser_tell(const struct tokeniser *k, int64_t began_ns)
+static void token_maker_tell(const struct token_maker *k, int64_t began_ns)
 {
     const struct token_marks *const m = k->job->marks;
     const struct corpus *const c = k->job->corpus;
@@ -283,7 +283,7 @@ static void tokeniser_tell(const struct tokeniser *k, int64_t began_ns)
 }
 
 /* Write the tokens of all documents, and the header. */
-static int tokeniser_write(struct tokeniser *k, struct err *err)
+static int token_maker_write(struct token_maker *k, struct err *err)
 {
     const struct corpus *const c = k->job->corpus;
     const int64_t began_ns = clock_mono_ns();
@@ -292,7 +292,7 @@ static int tokeniser_write(struct tokeniser *k, struct err *err)
 
     log_info("data.tokenizer: %lld files, %.1f MB, become tokens in %s", (long long)c->n,
              (double)c->n_bytes * 1e-6, k->writer.path);
-    rc = documents_each(c, tokeniser_take_document, k, err);
+    rc = documents_each(c, token_maker_take_document, k, err);
     if (rc == 0 && k->n_documents == 0)
         rc = err_set(err, ERR_CORRUPT, "%s: no document has a token; want texts", c->file[0].path);
     if (rc < 0)
@@ -302,18 +302,18 @@ static int tokeniser_write(struct tokeniser *k, struct err *err)
     facts.end = k->end;
     rc = token_writer_finish(&k->writer, k->job->key, &facts, err);
     if (rc == 0)
-        tokeniser_tell(k, began_ns);
+        token_maker_tell(k, began_ns);
     return rc;
 }
 
-int tokeniser_run(const struct tokeniser_job *job, int fd, const char *path, struct err *err)
+int token_maker_run(const struct token_maker_job *job, int fd, const char *path, struct err *err)
 {
-    struct tokeniser k = {.job = job};
-    int rc = tokeniser_open(&k, err);
+    struct token_maker k = {.job = job};
+    int rc = token_maker_open(&k, err);
 
     token_writer_open(&k.writer, fd, path);
     if (rc == 0)
-        rc = tokeniser_write(&k, err);
+        rc = token_maker_write(&k, err);
     token_writer_drop(&k.writer);
     buf_fini(&k.text);
     buf_fini(&k.answers);

@@ -1,4 +1,4 @@
-/* tokeniser - makes the tokens of a corpus, and writes them to a file (data/token_file.h).
+/* token_maker - makes the tokens of a corpus, and writes them to a file (data/token_file.h).
  *
  * Texts are a stream: each has its end token behind it.  Prompts and conversations are examples:
  * the tokens of a prompt, and of all that is no answer, are marked as unlearnt.  A text is encoded
@@ -7,14 +7,14 @@
  *
  * Threads: any; pure but for the file.
  * Errors:  ERR_CONFIG (the tokenizer, the end token), ERR_CORRUPT (texts), ERR_IO, ERR_NOMEM. */
-#ifndef DATA_TOKENISER_H
-#define DATA_TOKENISER_H
+#ifndef DATA_TOKEN_MAKER_H
+#define DATA_TOKEN_MAKER_H
 
 #include "data/chat.h"
 #include "data/corpus.h"
 #include "data/token_marks.h"
 
-struct tokeniser_job {
+struct token_maker_job {
     const struct corpus *corpus;
     const char *tokenizer; /* a tokenizer.json */
     struct hash128 hash;   /* of that file */
@@ -24,6 +24,6 @@ struct tokeniser_job {
 };
 
 /* Fill the empty file `fd`, whose name for messages is `path`, and bring it to the disk. */
-int tokeniser_run(const struct tokeniser_job *job, int fd, const char *path, struct err *err);
+int token_maker_run(const struct token_maker_job *job, int fd, const char *path, struct err *err);
 
 #endif

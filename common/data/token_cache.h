@@ -1,5 +1,5 @@
-/* tokenised - the token file of a corpus: found where an earlier run, or another rank, made it, or
- * made here.
+/* token_cache - the token file of a corpus: found where an earlier run, or another rank, made it,
+ * or made here.
  *
  * The file lies in data.cache; or else beside the data; or, if nothing can be written there, in
  * $XDG_CACHE_HOME/dptrain or ~/.cache/dptrain.  Its name has the hash of all that its tokens follow
@@ -9,15 +9,15 @@
  *
  * Threads: any; pure but for the files.
  * Errors:  ERR_CONFIG (the tokenizer, the end token), ERR_CORRUPT (texts), ERR_IO, ERR_NOMEM. */
-#ifndef DATA_TOKENISED_H
-#define DATA_TOKENISED_H
+#ifndef DATA_TOKEN_CACHE_H
+#define DATA_TOKEN_CACHE_H
 
 #include "data/chat.h"
 #include "data/corpus.h"
 #include "data/token_file.h"
 
 /* A request; all is borrowed. */
-struct tokenised {
+struct token_cache {
     const struct corpus *corpus;
     const char *tokenizer; /* a tokenizer.json */
     const char *end_token; /* data.end_token; NULL: the files beside the tokenizer say */
@@ -26,6 +26,6 @@ struct tokenised {
     const char *beside;    /* the folder of the data */
 };
 
-int tokenised_open(struct token_file *out, const struct tokenised *what, struct err *err);
+int token_cache_open(struct token_file *out, const struct token_cache *what, struct err *err);
 
 #endif
