@@ -5,6 +5,7 @@
 
 #include "base/rng.h"
 #include "base/util.h"
+#include "program/base.h"
 #include "program/layout.h"
 
 /* Numbers that are drawn at once; 4 of them take the words of one block. */
@@ -121,11 +122,22 @@ static void init_padding(const struct segment *s, int64_t first, int64_t n, floa
         memset(to + (from - first), 0, (size_t)(end - from) * sizeof *to);
 }
 
+/* The number that tells a parameter's draws from others': its place in the alphabetical order of
+ * all, those of the base included.  So it depends neither on the layout's order nor on the form of
+ * the base. */
+static int init_number(const struct layout *l, const char *name)
+{
+    int n = layout_find(l->param_by_name, l->n_params, name);
+
+    for (int i = 0; i < l->n_base; i++)
+        n += !base_is_scales(l->base[i].name) && strcmp(l->base[i].name, name) < 0;
+    return n;
+}
+
 void layout_init_param(const struct layout *l, int i, uint64_t seed, struct layout_init init,
                        int64_t first, int64_t n, float *to)
 {
-    /* The index in alphabetical order does not depend on the layout's order. */
-    const int index = layout_find(l->param_by_name, l->n_params, l->param[i].name);
+    const int index = init_number(l, l->param[i].name);
 
     ASSERT(first >= 0 && first % 4 == 0 && first + n <= l->param[i].length);
     init_part(seed, (uint64_t)index, draw_of(&l->param[i], init), first, n, to);
