@@ -4,18 +4,23 @@ names.  Two ranks train a few steps of those whose real data are there ($DPTRAIN
 
 import csv
 import glob
+import json
 import math
 import os
 import random
 import struct
 
 import dp
+import test_texts
 from test_data import png
 
 EXAMPLES = os.path.join(dp.ROOT, "deploy", "examples")
 
 # Of a large network the first block is enough.
 SMALLER = {"gpt2-124m": {"model.layers": 1, "model.width": 48},
+           "llama-shakespeare": {"model.import": "llama"},
+           "qwen2-chat-lora": {"model.import": "qwen2", "model.init": "random",
+                               "model.context": 64},
            "images-vit": {"model.depth": 1, "model.width": 48}}
 REAL = os.environ.get("DPTRAIN_DATA", os.path.join(dp.ROOT, "..", "shared", "data"))
 STEPS = 3
@@ -66,7 +71,24 @@ class Examples(dp.Case):
             self.write(f"{name}.x.npy", dp.npy("<f4", (8, 50, 2), bytes(3200)))
             self.write(f"{name}.y.npy", dp.npy("|u1", (8,), bytes(i % 4 for i in range(8))))
             self.write_lists(name)
-        self.write("input.txt", bytes(rng.randrange(97, 123) for _ in range(2000)))
+        self.write("input.txt", bytes(rng.randrange(97, 123) for _ in range(6000)))
+        for kind in ("llama", "qwen2"):
+            self.write_language_model(kind)
+        self.write("conversations.jsonl", b"".join(json.dumps({"messages": [
+            {"role": "user", "content": f"{i}?"}, {"role": "assistant", "content": f"{i}."},
+        ]}).encode() + b"\n" for i in range(400)))
+
+    def write_language_model(self, kind):
+        """A folder such as language_model.py makes, with a tokenizer of bytes."""
+        config = {"model_type": kind, "hidden_size": 32, "intermediate_size": 64,
+                  "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2,
+                  "max_position_embeddings": 1024, "rms_norm_eps": 1e-5, "hidden_act": "silu",
+                  "tie_word_embeddings": True, "vocab_size": 260}
+        os.makedirs(self.path(kind))
+        for name, content in (("config.json", config), ("tokenizer.json", test_texts.tokenizer()),
+                              ("tokenizer_config.json", {"eos_token": "<end>",
+                                                         "chat_template": test_texts.TEMPLATE})):
+            self.write(f"{kind}/{name}", json.dumps(content).encode())
 
     def write_lists(self, name):
         """Of the examples whose lists branch or read sequences, each in its folder"""
@@ -85,6 +107,7 @@ class Examples(dp.Case):
         jobs = sorted(glob.glob(os.path.join(EXAMPLES, "*.yaml")))
         self.assertGreaterEqual(len(jobs), 10)
         places = {"shakespeare": "input.txt", "cifar100": "cifar100", "imag": "images",
+                  "llama": "input.txt", "qwen2": "conversations.jsonl",
                   "unet": "unet", "text": "text", "tagger": "tagger",
                   "autoencoder": "autoencoder"}
         for job in jobs:
