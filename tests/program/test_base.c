@@ -299,41 +299,42 @@ static void large_weight(void **state)
     assert_true(packed.arena_bytes < wide.arena_bytes + LARGE * LARGE * sizeof(float) / 2);
     rig_close(&wide);
     rig_close(&packed);
+}
 
-    /* A parameter begins with the same numbers whatever form the base has. */
-    static void initial_values(void **state)
-    {
-        static const enum dtype forms[] = {DTYPE_I8, DTYPE_BF16};
-        const struct setting s = {base_gpt, DTYPE_I8, DTYPE_F32, 1, 0};
-        struct rig wide;
+/* A parameter begins with the same numbers whatever form the base has. */
+static void initial_values(void **state)
+{
+    static const enum dtype forms[] = {DTYPE_I8, DTYPE_BF16};
+    const struct setting s = {base_gpt, DTYPE_I8, DTYPE_F32, 1, 0};
+    struct rig wide;
 
-        (void)state;
-        open_rig(&wide, base_cpu(), s, DTYPE_F32);
-        rig_init(&wide, SEED);
-        for (size_t k = 0; k < ARRAY_LEN(forms); k++) {
-            struct rig packed;
+    (void)state;
+    open_rig(&wide, base_cpu(), s, DTYPE_F32);
+    rig_init(&wide, SEED);
+    for (size_t k = 0; k < ARRAY_LEN(forms); k++) {
+        struct rig packed;
 
-            open_rig(&packed, base_cpu(), s, forms[k]);
-            rig_init(&packed, SEED);
-            for (int i = 0; i < packed.layout->n_params; i++) {
-                int64_t n;
-                const float *to = rig_param(&packed, packed.layout->param[i].name, &n);
+        open_rig(&packed, base_cpu(), s, forms[k]);
+        rig_init(&packed, SEED);
+        for (int i = 0; i < packed.layout->n_params; i++) {
+            int64_t n;
+            const float *to = rig_param(&packed, packed.layout->param[i].name, &n);
 
-                assert_memory_equal(to, rig_param(&wide, packed.layout->param[i].name, NULL),
-                                    (size_t)n * sizeof *to);
-            }
-            rig_close(&packed);
+            assert_memory_equal(to, rig_param(&wide, packed.layout->param[i].name, NULL),
+                                (size_t)n * sizeof *to);
         }
-        rig_close(&wide);
+        rig_close(&packed);
     }
+    rig_close(&wide);
+}
 
-    int main(void)
-    {
-        const struct CMUnitTest tests[] = {
-            cmocka_unit_test(naive_backend),    cmocka_unit_test(cpu_backend),
-            cmocka_unit_test(nodes_and_values), cmocka_unit_test(memory),
-            cmocka_unit_test(large_weight),     cmocka_unit_test(initial_values),
-        };
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(naive_backend),    cmocka_unit_test(cpu_backend),
+        cmocka_unit_test(nodes_and_values), cmocka_unit_test(memory),
+        cmocka_unit_test(large_weight),     cmocka_unit_test(initial_values),
+    };
 
-        return cmocka_run_group_tests(tests, NULL, NULL);
-    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
