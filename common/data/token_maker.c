@@ -270,8 +270,9 @@ static void token_maker_tell(const struct token_maker *k, int64_t began_ns)
         snprintf(end, sizeof end, "conversations end as their template has it");
     else if (k->end >= 0)
         snprintf(end, sizeof end, "token %d ends each", (int)k->end);
-    log_info("data.tokenizer: %lld tokens of %lld documents in %.1f s; %s%s%s",
-             (long long)k->writer.n_tokens, (long long)k->n_documents, clock_since_s(began_ns), end,
+    log_info("data.tokenizer: %lld tokens of %lld document%s in %.1f s; %s%s%s",
+             (long long)k->writer.n_tokens, (long long)k->n_documents,
+             k->n_documents == 1 ? "" : "s", clock_since_s(began_ns), end,
              m->found && k->chat.form == CHAT_AUTO ? ", by " : "",
              m->found && k->chat.form == CHAT_AUTO ? m->found : "");
     if (k->n_empty > 0)
@@ -290,8 +291,8 @@ static int token_maker_write(struct token_maker *k, struct err *err)
     struct token_facts facts = {0};
     int rc;
 
-    log_info("data.tokenizer: %lld files, %.1f MB, become tokens in %s", (long long)c->n,
-             (double)c->n_bytes * 1e-6, k->writer.path);
+    log_info("data.tokenizer: %lld file%s of %.1f MB to become tokens in %s", (long long)c->n,
+             c->n == 1 ? "" : "s", (double)c->n_bytes * 1e-6, k->writer.path);
     rc = documents_each(c, token_maker_take_document, k, err);
     if (rc == 0 && k->n_documents == 0)
         rc = err_set(err, ERR_CORRUPT, "%s: no document has a token; want texts", c->file[0].path);
