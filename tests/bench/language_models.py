@@ -171,12 +171,12 @@ def tune(folder, file, n_steps):
 
 
 def measure(options, folder):
+    """A row of the table after the other"""
     import torch
 
     torch.set_num_threads(1)
     # The tokens are written beside the text.
     options.text = shutil.copy(options.text, os.path.join(folder, "input.txt"))
-    rows = []
     for kind in ("llama", "qwen2"):
         place = os.path.join(folder, kind)
         example("language_model.py", kind, options.text, place)
@@ -184,15 +184,14 @@ def measure(options, folder):
                              "--set", f"model.import={place}", "--set",
                              f"data.path={options.text}")
         theirs = pretrain(place, options.text, n_steps)
-        rows.append((f"{kind} from scratch", n_steps, "", loss, theirs))
+        yield f"{kind} from scratch", n_steps, "", loss, theirs
     talk = os.path.join(folder, "conversations.jsonl")
     example("conversations.py", options.text, talk)
     base = os.path.join(folder, "runs", "qwen2", "checkpoints", "latest")
     loss, n_steps = ours(options, folder, "qwen2-chat-lora.yaml", "lora", "--set",
                          f"model.import={base}", "--set", f"data.path={talk}")
     before, theirs = tune(base, talk, n_steps)
-    rows.append(("qwen2 tuned by adapters", n_steps, f"{before:.4f}", loss, theirs))
-    return rows
+    yield "qwen2 tuned by adapters", n_steps, f"{before:.4f}", loss, theirs
 
 
 def main():
@@ -212,7 +211,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="dptrain-language-") as folder:
         print("| network | steps | before | ours | PyTorch |\n|---|---|---|---|---|", flush=True)
         for name, n_steps, before, mine, theirs in measure(options, folder):
-            print(f"| {name} | {n_steps} | {before} | {mine:.4f} | {theirs:.4f} |")
+            print(f"| {name} | {n_steps} | {before} | {mine:.4f} | {theirs:.4f} |", flush=True)
 
 
 if __name__ == "__main__":
