@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "driver/export.h"
 #include "generate/draw.h"
@@ -80,9 +81,13 @@ static int sample_check_kind(const struct sample *s, struct err *err)
 static int sample_open_scribe(struct sample *s, struct err *err)
 {
     char *path = sample_find_tokenizer(s);
+    const char *end = sample_key(s->job, "data.end_token");
+    const int is_number = end && !strcmp(s->job->data.kind->group.name, "tokens");
     const struct scribe_request r = {.tokenizer = path,
                                      .corpus = sample_key(s->job, "data.path"),
-                                     .end = sample_key(s->job, "data.end_token")};
+                                     .end = is_number ? NULL : end,
+                                     .has_end_number = is_number,
+                                     .end_number = is_number ? (int32_t)atoll(end) : -1};
     int rc = 0;
 
     if (!path)
@@ -160,7 +165,7 @@ static void sample_close(struct sample *s)
 
 static void sample_write(struct sample *s, const char *text, size_t n)
 {
-    buf_printf(&s->text, "%.*s", (int)n, text);
+    buf_append(&s->text, text, n);
     if (s->o->common.log_format != LOG_JSON)
         log_put(STDOUT_FILENO, text, n);
 }
@@ -194,6 +199,13 @@ static int sample_go_on(struct sample *s, const float *logits, struct err *err)
         const int32_t token = draw_next(s->draw, logits);
         struct buf new = {0};
 
+        if (token < 0) {
+            buf_fini(&new);
+            return err_set(err, ERR_CORRUPT,
+                           "%s: the network's logits are not finite, as after training that "
+                           "diverged; want another checkpoint",
+                           s->c->path);
+        }
         if (token == scribe_end(s->scribe)) {
             s->end = "end_token";
             break;
@@ -214,14 +226,27 @@ static int sample_go_on(struct sample *s, const float *logits, struct err *err)
     return rc;
 }
 
+/* A shell may give any bytes. */
+static int sample_check_text(const char *text, struct err *err)
+{
+    for (size_t at = 0, len; text[at]; at += len) {
+        len = text_char_len(text + at);
+        if (len == 0)
+            return err_set(err, ERR_ARG, "byte %zu of the text begins no character of UTF-8", at);
+    }
+    return 0;
+}
+
 static int sample_text(struct sample *s, double *seconds, struct err *err)
 {
     const float *logits;
     struct buf rest = {0};
     int32_t *token = NULL;
     int64_t start;
-    int rc = scribe_encode(s->scribe, s->o->sample, &token, &s->n_given, err);
+    int rc = sample_check_text(s->o->sample, err);
 
+    if (rc == 0)
+        rc = scribe_encode(s->scribe, s->o->sample, &token, &s->n_given, err);
     if (rc == 0)
         rc = sample_check_given(s, token, s->n_given, err);
     if (rc == 0) {
@@ -249,14 +274,16 @@ static void sample_tell(const struct sample *s, double seconds)
     struct buf line = {0};
 
     if (s->o->common.log_format == LOG_JSON) {
-        json_t *o =
-            json_pack("{s:s, s:I, s:s, s:I, s:I, s:s, s:f}", "checkpoint", s->c->path, "step",
-                      (json_int_t)s->c->state.step, "text", buf_cstr((struct buf *)&s->text),
-                      "given_tokens", (json_int_t)s->n_given, "tokens", (json_int_t)s->n_added,
-                      "end", s->end, "tokens_per_second", speed);
+        json_t *path = json_string(s->c->path); /* NULL: it is not UTF-8 */
+        json_t *o = json_pack("{s:o, s:I, s:s%, s:I, s:I, s:s, s:f}", "checkpoint",
+                              path ? path : json_null(), "step", (json_int_t)s->c->state.step,
+                              "text", (const char *)s->text.data, s->text.len, "given_tokens",
+                              (json_int_t)s->n_given, "tokens", (json_int_t)s->n_added, "end",
+                              s->end, "tokens_per_second", speed);
         char *json = json_dumps(o, JSON_COMPACT);
 
-        buf_printf(&line, "%s", json ? json : "{}");
+        ASSERT(json); /* all of the text is UTF-8 */
+        buf_printf(&line, "%s", json);
         free(json);
         json_decref(o);
     }

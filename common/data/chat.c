@@ -206,7 +206,7 @@ static int chat_take_text(const char *s, const char *end, char *to, size_t room)
     while (strncmp(s, end, strlen(end)) != 0) {
         const int is_escape = s[0] == '\\' && s[1] && strchr("n'\"\\", s[1]);
 
-        if (!*s || (!is_escape && strchr("'\"{}", *s)) || n + 1 >= room)
+        if (!*s || (!is_escape && strchr("'\"{}\\", *s)) || n + 1 >= room)
             return 0;
         to[n++] = is_escape && s[1] == 'n' ? '\n' : s[is_escape];
         s += is_escape ? 2 : 1;
@@ -216,7 +216,7 @@ static int chat_take_text(const char *s, const char *end, char *to, size_t room)
 }
 
 /* The system message that a conversation without one gets. */
-static void chat_find_system(struct chat *c, const char *template)
+static int chat_find_system(struct chat *c, const char *template, struct err *err)
 {
     static const char before[] = "<|im_start|>system";
     const char *text;
@@ -224,10 +224,16 @@ static void chat_find_system(struct chat *c, const char *template)
     for (const char *at = template; (at = strstr(at, before));) {
         at += strlen(before);
         text = chat_after(at, "\n");
-        if (text && chat_take_text(text, "<|im_end|>", c->system, sizeof c->system))
-            return;
+        if (!text || strchr("'\"{", *text)) /* a message's own text follows */
+            continue;
+        if (chat_take_text(text, "<|im_end|>", c->system, sizeof c->system))
+            return 0;
+        return err_set(err, ERR_CONFIG,
+                       "its own system message is no plain text of at most %zu bytes",
+                       sizeof c->system - 1);
     }
     c->system[0] = 0;
+    return 0;
 }
 
 static int chat_fail_form(const char *what, struct err *err)
@@ -277,7 +283,8 @@ static int chat_find_details(struct chat *c, const char *t, const char *end, str
     c->trims[CHAT_SYSTEM] = c->trims[CHAT_USER] = c->trims[CHAT_ASSISTANT] = chat_has_trim(t);
     switch (c->form) {
     case CHAT_CHATML:
-        chat_find_system(c, t);
+        if (chat_find_system(c, t, err) < 0)
+            return err->code;
         return chat_has(t, "<|im_end|>", "\n") ? 0
                                                : chat_fail_form("<|im_end|> and a new line", err);
     case CHAT_LLAMA3:

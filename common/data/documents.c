@@ -126,12 +126,20 @@ static int documents_take_chat(const json_t *messages, documents_take *take, voi
     return rc;
 }
 
+/* NULL: the line has no such key, or null for it, as tables of several kinds of lines write. */
+static const json_t *documents_key(const json_t *root, const char *key)
+{
+    const json_t *const j = json_object_get(root, key);
+
+    return json_is_null(j) ? NULL : j;
+}
+
 static int documents_take_root(json_t *root, documents_take *take, void *arg, struct err *err)
 {
-    const json_t *const text = json_object_get(root, "text"),
-                        *const messages = json_object_get(root, "messages"),
-                        *const prompt = json_object_get(root, "prompt"),
-                        *const completion = json_object_get(root, "completion");
+    const json_t *const text = documents_key(root, "text"),
+                        *const messages = documents_key(root, "messages"),
+                        *const prompt = documents_key(root, "prompt"),
+                        *const completion = documents_key(root, "completion");
 
     if (messages)
         return documents_take_chat(messages, take, arg, err);
@@ -213,6 +221,11 @@ int documents_each(const struct corpus *c, documents_take *take, void *arg, stru
         struct mapped m;
 
         rc = mapped_open(&m, c->file[i].path, err);
+        if (rc == 0 && (int64_t)m.n_bytes != c->file[i].n_bytes)
+            rc = err_set(err, ERR_CORRUPT,
+                         "%s has %lld bytes, and had %lld when the job began; want files that do "
+                         "not change meanwhile",
+                         c->file[i].path, (long long)m.n_bytes, (long long)c->file[i].n_bytes);
         if (rc == 0 && documents_take_file(&c->file[i], &m, take, arg, err) < 0)
             rc = err_wrap(err, "%s", c->file[i].path);
         mapped_close(&m);

@@ -58,7 +58,7 @@ int token_file_open(struct token_file *out, const char *path, struct hash128 key
     struct token_header h;
 
     *out = (struct token_file){0};
-    if (access(path, F_OK) < 0 && errno == ENOENT)
+    if (access(path, R_OK) < 0 && (errno == ENOENT || errno == ENOTDIR || errno == EACCES))
         return TOKEN_FILE_NONE;
     if (mapped_open(&out->file, path, err) < 0)
         return err->code;

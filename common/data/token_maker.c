@@ -122,13 +122,15 @@ static int token_maker_put_answers(struct token_maker *k, int special, struct er
     const struct chat_span *const span = (const struct chat_span *)(const void *)k->answers.data;
     const int32_t *const token = (const int32_t *)(const void *)k->tokens.data;
     const size_t n = k->tokens.len / sizeof *token;
-    size_t done = 0, place[2];
+    size_t done = 0, place[2] = {0};
     int rc = 0;
 
     for (size_t i = 0; rc == 0 && i < k->answers.len / sizeof *span; i++) {
         rc = token_maker_count(k, span[i].begin, special, &place[0], err);
         if (rc == 0)
             rc = token_maker_count(k, span[i].end, special, &place[1], err);
+        place[0] = place[0] > done ? place[0] : done; /* a count may fall as the text grows */
+        place[1] = place[1] > place[0] ? place[1] : place[0];
         if (rc == 0)
             rc = token_writer_put(&k->writer, token + done, place[0] - done, 0, err);
         if (rc == 0)
@@ -161,6 +163,10 @@ static int token_maker_take_prompt(struct token_maker *k, const struct document 
     buf_append(&k->answers, &answer, sizeof answer);
     if (token_maker_put_example(k, TOKENIZER_SPECIAL, err) < 0)
         return err->code;
+    if (k->tokens.len == 0 && k->end < 0) {
+        k->n_empty++;
+        return 0;
+    }
     return token_maker_end_document(k, err);
 }
 
@@ -205,6 +211,10 @@ static int token_maker_take_chat(struct token_maker *k, const struct document *d
     if (rc == 0)
         rc = token_maker_put_example(k, TOKENIZER_BARE, err);
     k->last = -1;
+    if (rc == 0 && k->tokens.len == 0) {
+        k->n_empty++;
+        return 0;
+    }
     k->n_documents += rc == 0;
     return rc == 0 ? token_writer_end(&k->writer, err) : rc;
 }

@@ -50,6 +50,14 @@ static int32_t draw_largest(const float *x, int64_t n)
     return (int32_t)best;
 }
 
+static int draw_is_possible(const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (isnan(x[i]))
+            return 0;
+    return !isinf(x[draw_largest(x, n)]);
+}
+
 static int draw_order(const void *a, const void *b)
 {
     const struct choice *x = a, *y = b;
@@ -77,6 +85,8 @@ int32_t draw_next(struct draw *d, const float *logits)
     int64_t n = d->vocab, k = 0;
     double total = 0, at;
 
+    if (!draw_is_possible(logits, d->vocab))
+        return -1;
     if (d->rule.temperature == 0)
         return draw_largest(logits, d->vocab);
     for (int64_t i = 0; i < n; i++)

@@ -23,7 +23,8 @@ struct draw; /* opaque */
 struct draw *draw_new(const struct draw_rule *rule, int64_t vocab);
 void draw_free(struct draw *d); /* NULL is fine */
 
-/* The token with logits [vocab]; of equal ones the one with the lowest number comes first. */
+/* The next token, by logits [vocab]; of equal ones the one with the lowest number comes first.  -1:
+ * some are no numbers, or the largest is infinite, so there are no probabilities. */
 int32_t draw_next(struct draw *d, const float *logits);
 
 #endif

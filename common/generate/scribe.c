@@ -121,6 +121,8 @@ static int scribe_open_file(struct scribe *t, const struct scribe_request *r, st
         t->work = tokenizer_work_new(t->file);
         t->vocab = tokenizer_vocab(t->file);
     }
+    if (rc == 0 && r->has_end_number)
+        t->end = r->end_number;
     token_marks_fini(&marks);
     free(path);
     return rc;
@@ -213,6 +215,8 @@ int scribe_encode(struct scribe *t, const char *text, int32_t **token, int64_t *
         free(e.token);
         return rc;
     }
+    if (e.n > 1 && t->end >= 0 && e.token[e.n - 1] == t->end)
+        e.n--;
     *token = e.token;
     *n = e.n;
     return 0;
@@ -294,11 +298,14 @@ static int scribe_stream_show(struct scribe_stream *s, struct scribe *t, int is_
 
     if (rc == 0)
         rc = scribe_decode(t, s->token + s->first, s->n - s->first, &all, err);
-    if (rc == 0 && all.len > before.len &&
-        (is_end || s->n - s->shown >= MOST_PENDING || !ends_broken(buf_cstr(&all), all.len))) {
-        buf_printf(out, "%s", buf_cstr(&all) + before.len);
-        s->first = s->shown;
-        s->shown = s->n;
+    if (rc == 0 && all.len > before.len) {
+        const int is_broken = ends_broken(buf_cstr(&all), all.len);
+
+        if (is_end || s->n - s->shown >= MOST_PENDING || !is_broken) {
+            buf_append(out, all.data + before.len, all.len - before.len);
+            s->first = is_broken ? s->n : s->shown; /* what completes it later stands alone */
+            s->shown = s->n;
+        }
     }
     buf_fini(&before);
     buf_fini(&all);

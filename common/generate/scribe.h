@@ -21,6 +21,8 @@ struct scribe_request {
     const char *tokenizer; /* bytes, chars, or a tokenizer.json, or the folder of one */
     const char *corpus;    /* chars: the text whose characters have numbers */
     const char *end;       /* data.end_token; NULL: what lies beside the file says */
+    int has_end_number;    /* 1: end_number is the end token, whatever `end` and the file say */
+    int32_t end_number;
 };
 
 int scribe_open(const struct scribe_request *r, struct scribe **out, struct err *err);
@@ -29,7 +31,8 @@ void scribe_close(struct scribe *t); /* NULL is fine */
 int64_t scribe_vocab(const struct scribe *t); /* the highest number, and 1 */
 int32_t scribe_end(const struct scribe *t);   /* that ends a document; -1: there is none */
 
-/* *token [*n], for free(): those of the text, with what the tokenizer puts around a text. */
+/* *token [*n], for free(): those of the text, with what the tokenizer puts before a text; but not
+ * the end token behind it, since the text is to go on. */
 int scribe_encode(struct scribe *t, const char *text, int32_t **token, int64_t *n, struct err *err);
 
 /* Zeroed at the start; what it has is freed by scribe_stream_fini. */

@@ -352,7 +352,7 @@ static void another_folder_may_have_the_tokens(void **state)
 {
     struct place p = place_new(*state);
     char *cache = xasprintf("%s/cache", (char *)*state), *in = xasprintf("%s/dptrain", cache),
-         *text = xasprintf("%s/a.txt", p.data), path[64], name[NAME];
+         *text = xasprintf("%s/a.txt", p.data), *made, path[64], name[NAME];
     int fd;
 
     write_texts(p.data, "a.txt", "some text");
@@ -360,8 +360,16 @@ static void another_folder_may_have_the_tokens(void **state)
     assert_true(fd >= 0);
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd); /* nobody can create files there */
     p.settings[0].value = path;
-    assert_int_equal(setenv("XDG_CACHE_HOME", cache, 1), 0);
     place_set(&p, "data.validation", "none");
+    assert_int_equal(setenv("XDG_CACHE_HOME", "/dev/null", 1), 0); /* no folder at all */
+    p.settings[0].value = p.data;
+    dataset_close(open_train(&p));
+    assert_int_equal(count_files(p.data, name), 1);
+    made = xasprintf("%s/%s", p.data, name);
+    assert_int_equal(unlink(made), 0);
+    free(made);
+    p.settings[0].value = path;
+    assert_int_equal(setenv("XDG_CACHE_HOME", cache, 1), 0);
     dataset_close(open_train(&p));
     assert_int_equal(count_files(in, name), 1);
     assert_int_equal(count_files(p.data, name), 0);
@@ -461,6 +469,10 @@ static const struct bad {
      "\"completion\", or a list \"messages\""},
     {"a.jsonl", "{\"text\": \"\"}", NULL, NULL, 0, ERR_CORRUPT,
      "@/data/a.jsonl: no document has a token; want texts"},
+    {"a.jsonl", "{\"messages\": null, \"prompt\": null, \"completion\": \"x\", \"text\": \"\"}",
+     NULL, NULL, 0, ERR_CORRUPT, "@/data/a.jsonl: no document has a token; want texts"},
+    {"a.jsonl", "{\"prompt\": \"\", \"completion\": \"\"}", "data.end_token", "none", 0,
+     ERR_CORRUPT, "@/data/a.jsonl: no document has a token; want texts"},
     {"a.jsonl", "{\"text\": \"x\"}\n{\"text\": \"y\"}", NULL, NULL, 0, ERR_CONFIG,
      "@/data/a.jsonl: line 2: a second document, but no file beside @/tokenizer.json names the "
      "token that ends one (eos_token of tokenizer_config.json); want its text as data.end_token, "

@@ -74,11 +74,33 @@ static void test_seed(void **state)
     assert_true(differ > 100);
 }
 
+/* Logits that are no numbers give no token. */
+static void test_not_finite(void **state)
+{
+    static const struct draw_rule rules[] = {
+        {.temperature = 0, .top_p = 1}, {.temperature = 1, .top_p = 1}, {1, 2, 0.5, 1}};
+    static const float logits[][3] = {{1, NAN, 2},
+                                      {NAN, NAN, NAN},
+                                      {1, INFINITY, 2},
+                                      {-INFINITY, -INFINITY, -INFINITY},
+                                      {1, -INFINITY, 2}};
+
+    (void)state;
+    for (size_t r = 0; r < ARRAY_LEN(rules); r++) {
+        struct draw *d = draw_new(&rules[r], 3);
+
+        for (size_t i = 0; i < ARRAY_LEN(logits); i++)
+            assert_int_equal(draw_next(d, logits[i]) < 0, i < 4);
+        draw_free(d);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shares),
         cmocka_unit_test(test_seed),
+        cmocka_unit_test(test_not_finite),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

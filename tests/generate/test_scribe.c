@@ -62,6 +62,26 @@ static void test_bytes(void **state)
     scribe_close(t);
 }
 
+/* Bytes of which no character came are shown in the end, and then what follows stands alone. */
+static void test_broken(void **state)
+{
+#define BAD "\xef\xbf\xbd"
+    static const int32_t token[] = {0xff, 0xff, 0xff, 0xc3, 0xa9, 'a'};
+    static const char *const want[] = {"",
+                                       "",
+                                       "",
+                                       BAD BAD BAD BAD,
+                                       BAD BAD BAD BAD,
+                                       BAD BAD BAD BAD BAD "a",
+                                       BAD BAD BAD BAD BAD "a"};
+    struct scribe *t;
+
+    (void)state;
+    must(scribe_open(&(struct scribe_request){.tokenizer = "bytes"}, &t, &err));
+    check_stream(t, token, ARRAY_LEN(token), want);
+    scribe_close(t);
+}
+
 static void test_chars(void **state)
 {
     static const int32_t token[] = {3, 0, 2, 1};
@@ -113,6 +133,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_broken),
         cmocka_unit_test(test_chars),
     };
 
