@@ -7,10 +7,10 @@ Of the tests that `meson introspect --tests` names, and that are not of suite `l
 programs that need nothing but their arguments, and the end-to-end tests.  It leaves out the tests
 that need a compiler, a toolkit, PyTorch or the sources.  It also leaves out those that come out
 alike on every machine, and would make the bundle large: the tests on the simulated GPU, of job
-files, of networks, imported and exported ones too, of tokenizers, of what is made to be looked at,
-of the passes from graph to program, of the state and of strategies among ranks of one process, of
-what is judged and saved, and of the fuzz targets' seeds.  BUNDLE/tests/list gets one line for each
-test, which tests/run.sh reads in the bundle:
+files, of data sets' files, of networks, imported and exported ones too, of tokenizers and sampled
+text, of what is made to be looked at, of the passes from graph to program, of the state and of
+strategies among ranks of one process, of what is judged and saved, and of the fuzz targets' seeds.
+BUNDLE/tests/list gets one line for each test, which tests/run.sh reads in the bundle:
 
     NAME <tab> SECONDS <tab> [VARIABLE=VALUE]... COMMAND, from the bundle's folder
 """
@@ -23,16 +23,15 @@ import sys
 
 LEFT_OUT = {"plugin", "cudasim", "cudnn", "gpu", "fakegpu", "interop", "lint", "bench", "chroot",
             "job", "deepspeed", "import", "export", "see", "fuzz", "state", "strategy", "judge",
-            "model", "tokenizer"}
+            "model", "tokenizer", "data", "generate"}
 LEFT_OUT_TESTS = {"golden/data", "golden/half", "golden/pytorch",  # these read the sources
                   "golden/averages_sim", "golden/optimizers_sim",  # on the simulated GPU
                   "program/layout", "program/outputs", "program/plan",  # graphs alone
                   "program/precision", "program/recompute", "program/size", "program/fused",
                   "train/saver", "train/saves",  # a disk that fails
                   "daemon/minder", "driver/exec",  # run /bin/sh and /bin/sleep
-                  "daemon/nvml",
                   "driver/manual", "e2e/kubernetes",  # read deploy/
-                  }  # opens made-up libraries of the build
+                  "daemon/nvml"}  # opens made-up libraries of the build
 
 
 def inside(path, folder):

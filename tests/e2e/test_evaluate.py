@@ -158,7 +158,8 @@ class Evaluate(dp.Case):
                 daemon = self.start([DRIVER, "--evaluate", *args])
                 self.assert_exit(daemon, USAGE, words)
         self.assert_exit(self.start([DRIVER, "--nranks", "1", "--checkpoint", "best"]), USAGE,
-                         r"--checkpoint belongs to --evaluate, --predict, --export and --merge")
+                         r"--checkpoint belongs to --evaluate, --predict, --export, --merge and "
+                         r"--sample")
         self.run_driver("--run-dir", "plain", job={**JOB, "train.epochs": 1,
                                                    "train.best.metric": "none"})
         self.assertRegex(self.evaluate("--checkpoint", "best", status=USAGE,

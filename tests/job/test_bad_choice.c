@@ -115,9 +115,9 @@ static const struct bad missing[] = {
      "f:4:20: strategy.shards is 11 with train.accumulate 3, want at most train.global_batch, 32, "
      "micro-batches in all"},
     {"model: {arch: gpt}\ndata: {format: text, path: /x, validation: val.txt}",
-     "f:2:44: data.validation is val.txt, but data.format text validates by a part of its one "
-     "file: want last_tenth or none; over a job file of another format, --set "
-     "data.validation=last_tenth"},
+     "f:2:44: data.validation is val.txt, but data.format text with data.tokenizer chars "
+     "validates by a part of its one file: want last_tenth or none; over a job file of another "
+     "format, --set data.validation=last_tenth"},
     {HEAD "train: {global_batch: 1000000, accumulate: 20000}\nstrategy: {shards: 4}",
      "f:4:20: strategy.shards is 4 with train.accumulate 20000, want at most 65536 micro-batches "
      "in all"},
