@@ -1,8 +1,9 @@
 /* builders_choose - the places of the largest elements of a dimension: argmax, topk, sort, one_hot.
  *
  * Places are counted in I32, since real numbers of half precision hold none above 256.  Of equal
- * elements the first one is chosen.  As in PyTorch a NaN is the largest number.  The values that
- * topk and sort give have their elements' gradient. */
+ * elements the first one is chosen.  As in PyTorch a NaN is the largest number; but where the
+ * smallest are put in order it comes first, and there last.  The values that topk and sort give
+ * have their elements' gradient. */
 #include <math.h>
 
 #include "base/util.h"

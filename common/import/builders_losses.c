@@ -3,7 +3,8 @@
  * Without a reduction a loss is a number for each element, or for each place of a label.  A mean
  * or a sum over everything is a mixed value (import/lower_batch.c), fit to be `model.loss: output
  * NAME`.  Labels that are ignored do not count; where all are ignored the mean is 0, since a rank
- * may have such a share of a batch that has others. */
+ * may have such a share of a batch that has others.  A label that is no class, and is not the
+ * ignored one, counts as ignored, where PyTorch fails. */
 #include <float.h>
 
 #include "import/lower_impl.h"
@@ -61,8 +62,9 @@ static void builders_apart(struct lower *l, int kind)
     struct lowered x = lower_failed(l) ? a : lower_spread(l, lower_binary(l, EW_SUB, a, b));
 
     x = losses_one(l, kind == LOSSES_SQUARE ? EW_SQUARE : EW_ABS, x, 0, 0);
-    if (kind >= LOSSES_HUBER && !(bound >= 0))
-        lower_fail(l, ERR_CONFIG, "its bound is %g, want 0 or more", bound);
+    if (kind >= LOSSES_HUBER && !(kind == LOSSES_HUBER ? bound > 0 : bound >= 0))
+        lower_fail(l, ERR_CONFIG, "its bound is %g, want %s", bound,
+                   kind == LOSSES_HUBER ? "a number above 0" : "0 or more");
     if (kind >= LOSSES_HUBER && bound > 0)
         x = losses_bent(l, x, bound, kind == LOSSES_HUBER ? bound : 1);
     losses_set(l, x, 2);

@@ -362,9 +362,11 @@ static int config_sizes(const struct config_read *r)
                           (long long)c->width, (long long)c->heads);
     if (c->head_dim == 0)
         c->head_dim = c->width / c->heads;
-    if (c->head_dim % 2 != 0)
-        return config_bad(r, ERR_CONFIG, "head_dim is %lld, want an even number",
-                          (long long)c->head_dim);
+    if (c->head_dim % 2 != 0 || c->head_dim < 2 || c->head_dim > FOLDER_MOST_HEAD)
+        return config_bad(r, ERR_CONFIG,
+                          "head_dim, or hidden_size / num_attention_heads, is %lld, want an even "
+                          "number from 2 to %d",
+                          (long long)c->head_dim, FOLDER_MOST_HEAD);
     if (padding)
         c->padding = json_is_integer(padding) ? json_integer_value(padding) : -1;
     if (json_is_integer(padding) && c->padding == -1)

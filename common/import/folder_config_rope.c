@@ -153,6 +153,23 @@ static const struct {
     {"llama3", rope_read_llama3}, {"yarn", rope_read_yarn},     {"longrope", rope_read_long},
 };
 
+/* Numbers of the file may give logarithms of 1 or less, by which others are divided. */
+static int rope_check(const struct config_read *r, const struct folder_rope *to)
+{
+    const int is_log = to->kind == ROPE_LONG || to->kind == ROPE_YARN;
+
+    if (is_log && !(to->positions > 1))
+        return config_bad(r, ERR_CONFIG,
+                          "rope_parameters: original_max_position_embeddings is %g, want a number "
+                          "above 1",
+                          to->positions);
+    if (!isfinite(to->scale) || !(to->scale > 0))
+        return config_bad(r, ERR_CONFIG,
+                          "rope_parameters: they scale positions by %g, want a number above 0",
+                          to->scale);
+    return 0;
+}
+
 static int rope_type(const struct config_read *r, const json_t *rope, struct folder_rope *to)
 {
     const json_t *v = json_object_get(rope, "rope_type");
@@ -164,7 +181,7 @@ static int rope_type(const struct config_read *r, const json_t *rope, struct fol
     type = v ? json_string_value(v) : type;
     for (size_t i = 0; i < ARRAY_LEN(rope_types); i++)
         if (!strcmp(rope_types[i].type, type))
-            return rope_types[i].read(r, rope, to);
+            return rope_types[i].read(r, rope, to) < 0 ? r->err->code : rope_check(r, to);
     return config_bad(r, ERR_UNSUPPORTED,
                       "rope_type %.40s is not supported; want default, linear, dynamic, llama3, "
                       "yarn or longrope, or export the network with torch.export.save",

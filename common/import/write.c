@@ -137,6 +137,8 @@ struct lowered lower_written(struct lower *l, struct lowered x, struct lowered y
            l->m->g->value[x.value].dtype == l->m->g->value[y.value].dtype;
     for (int d = 0; fits && d < x.n; d++)
         fits = d == p.dim ? extent_exported(l, y.dim[d]) == p.n : extent_equal(x.dim[d], y.dim[d]);
+    if (fits && p.n != extent_exported(l, x.dim[p.dim]))
+        lower_refuse_batch(l, &x, 1u << p.dim, "writes along");
     if (!lower_failed(l) && !fits)
         lower_fail(l, ERR_UNSUPPORTED,
                    "it changes a part of a tensor that has other samples, or another type, than "

@@ -6,14 +6,22 @@
 #include "model/lora_impl.h"
 #include "op/compose.h"
 
-/* The parameter `end` of the layer, which layers of one weight share. */
-static int lora_param(struct lora *l, const char *layer, const char *end, struct shape shape,
-                      struct param_info info)
+/* The parameter `end` of the layer, which layers of one weight share.  A network may have a
+ * parameter of that name itself. */
+static int lora_param(struct lora *l, struct compose *c, const char *layer, const char *end,
+                      struct shape shape, struct param_info info)
 {
     const char *name = arena_printf(&l->g->arena, "%s%s", layer, end);
     const struct value *v = graph_find(l->g, name);
 
-    ASSERT(!v || shape_equal(&v->shape, &shape));
+    if (c->rc == 0 && v &&
+        (!v->info || v->info->kind != PARAM_ADAPTER || !shape_equal(&v->shape, &shape)))
+        c->rc = err_set(l->err, ERR_CONFIG,
+                        "model.lora: the network has \"%s\" already, a parameter of its own or an "
+                        "adapter of another shape; leave the layer out of model.lora.match",
+                        name);
+    if (c->rc < 0)
+        return NO_VALUE;
     return v ? (int)(v - l->g->value) : graph_param(l->g, shape, info, name);
 }
 
@@ -52,11 +60,13 @@ static int lora_append_linear(struct lora *l, struct compose *c, const char *lay
 {
     const int64_t rank = l->o->rank, in = l->g->value[x].shape.dim[1],
                   out = l->g->value[y].shape.dim[1];
-    const int a = lora_param(l, layer, LORA_A, SHAPE(rank, in), lora_uniform(in)),
-              b = lora_param(l, layer, LORA_B, SHAPE(out, rank), lora_zeros());
+    const int a = lora_param(l, c, layer, LORA_A, SHAPE(rank, in), lora_uniform(in)),
+              b = lora_param(l, c, layer, LORA_B, SHAPE(out, rank), lora_zeros());
     int h;
 
     ASSERT(l->g->value[x].shape.n == 2);
+    if (c->rc < 0)
+        return NO_VALUE;
     h = compose_append(c, OP_linear, NULL, (int[]){lora_dropout(l, c, x), a}, 2);
     return lora_sum(l, c, OP_linear, NULL, h, b, y);
 }
@@ -78,9 +88,11 @@ static int lora_append_convolution(struct lora *l, struct compose *c, const stru
             layer, (long long)groups, (long long)rank);
         return NO_VALUE;
     }
-    a = lora_param(l, layer, LORA_A, SHAPE(rank, in, w.dim[2], w.dim[3]),
+    a = lora_param(l, c, layer, LORA_A, SHAPE(rank, in, w.dim[2], w.dim[3]),
                    lora_uniform(in * w.dim[2] * w.dim[3]));
-    b = lora_param(l, layer, LORA_B, SHAPE(w.dim[0], rank / groups, 1, 1), lora_zeros());
+    b = lora_param(l, c, layer, LORA_B, SHAPE(w.dim[0], rank / groups, 1, 1), lora_zeros());
+    if (c->rc < 0)
+        return NO_VALUE;
     to_rank.conv.groups = 1;
     for (int i = 0; i < 2; i++)
         from_rank.conv.stride[i] = from_rank.conv.dilation[i] = 1;
@@ -96,11 +108,14 @@ static int lora_append_embedding(struct lora *l, struct compose *c, const struct
     const struct shape table = l->g->value[n->in[EMBEDDING_TABLE]].shape;
     const union node_attr attr = {.embedding.padding = n->attr.embedding.padding};
     const int64_t rank = l->o->rank;
-    const int a = lora_param(l, layer, LORA_EMBEDDING_A, SHAPE(rank, table.dim[0]), lora_zeros()),
-              b = lora_param(l, layer, LORA_EMBEDDING_B, SHAPE(table.dim[1], rank),
+    const int a = lora_param(l, c, layer, LORA_EMBEDDING_A, SHAPE(rank, table.dim[0]),
+                             lora_zeros()),
+              b = lora_param(l, c, layer, LORA_EMBEDDING_B, SHAPE(table.dim[1], rank),
                              (struct param_info){PARAM_NORMAL, 1, PARAM_ADAPTER, 0});
     int h;
 
+    if (c->rc < 0)
+        return NO_VALUE;
     h = compose_permute(c, a, (int[]){1, 0});
     h = compose_append(c, OP_embedding, &attr, (int[]){h, tokens, NO_VALUE}, 3);
     return lora_sum(l, c, OP_linear, NULL, h, b, y);

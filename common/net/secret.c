@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 
 #define VERSION "dptrain-secret-"
 #define PREFIX  VERSION "1 "
@@ -147,17 +146,20 @@ static int is_credential(const char *path)
     return n > 0 && !strncmp(path, folder, n) && path[n] == '/' && !strchr(path + n + 1, '/');
 }
 
-/* 1: root gave the file to this process's group, as Kubernetes does with a Secret and a pod's
- * fsGroup: that pod alone has the group. */
-static int secret_is_given(const struct stat *st)
+/* 1: a Secret of Kubernetes: root gave the file to this process's group, the pod's fsGroup, which
+ * that pod alone has.  Elsewhere a group may be that of many users. */
+static int secret_is_of_pod(const struct stat *st)
 {
-    gid_t group[64];
-    const int n = getgroups(ARRAY_LEN(group), group);
-    int is_member = st->st_gid != 0 && st->st_gid == getegid();
+    const char *pod = getenv("KUBERNETES_SERVICE_HOST");
+    const int most = pod && *pod ? getgroups(0, NULL) : -1;
+    gid_t *group = xcalloc((size_t)(most > 0 ? most : 0) + 1, sizeof *group);
+    const int n = most > 0 ? getgroups(most, group) : 0;
+    int is_member = st->st_gid == getegid();
 
     for (int i = 0; i < n; i++)
-        is_member |= st->st_gid != 0 && st->st_gid == group[i];
-    return is_member && st->st_uid == 0 && geteuid() != 0;
+        is_member |= st->st_gid == group[i];
+    free(group);
+    return most >= 0 && is_member && st->st_gid != 0 && st->st_uid == 0 && geteuid() != 0;
 }
 
 static int secret_check_file(int fd, const char *path, struct err *err)
@@ -169,7 +171,7 @@ static int secret_check_file(int fd, const char *path, struct err *err)
         return err_sys(err, errno, "%s", path);
     if (!S_ISREG(st.st_mode))
         return err_set(err, ERR_ARG, "%s is not a regular file", path);
-    of_service |= secret_is_given(&st);
+    of_service |= secret_is_of_pod(&st);
     if (st.st_uid != geteuid() && !(of_service && st.st_uid == 0))
         return err_set(err, ERR_ARG,
                        "%s belongs to user %ld, want this process's user, %ld: chown %ld %s", path,

@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "op/infer.h"
 #include "op/op.h"
 #include "tensor/blocks.h"
 
@@ -95,7 +96,9 @@ static void base_append_node(struct base *b, const struct node *n)
 /* Append a node of the graph as it was, behind the nodes that it needs. */
 static int base_append(struct base *b, struct node n)
 {
-    const int packs_rows = n.op == OP_embedding && base_needs_numbers(b, &n, EMBEDDING_TABLE);
+    /* Positions that begin anew in each document are looked up in the whole table. */
+    const int packs_rows = n.op == OP_embedding && !op_has(&n, EMBEDDING_STARTS) &&
+                           base_needs_numbers(b, &n, EMBEDDING_TABLE);
 
     b->g->block = n.block;
     for (int i = 0; i < n.n_in; i++) {

@@ -135,6 +135,7 @@ class Pods(dp.Case):
         seen = {os.path.join(dp.ROOT, "deploy", "slurm"), os.path.dirname(DRIVER),
                 os.path.dirname(FOLLOWER)}
         env = {"PATH": ":".join([*sorted(seen), "/usr/bin", "/usr/sbin"]), "HOME": "/",
+               "KUBERNETES_SERVICE_HOST": "10.96.0.1",  # as in every pod
                dp.MARK: self.mark}
         for entry in self.container["env"]:
             path = entry.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")

@@ -318,7 +318,15 @@ static const struct {
     {LLAMA(", \"num_key_value_heads\": 0"), ERR_CONFIG, "num_key_value_heads is 0, want 1"},
     {LLAMA(", \"num_key_value_heads\": \"2\""), ERR_CONFIG, "want a whole number"},
     {LLAMA(", \"tie_word_embeddings\": 1"), ERR_CONFIG, "want true or false"},
-    {LLAMA(", \"head_dim\": 7"), ERR_CONFIG, "head_dim is 7, want an even number"},
+    {LLAMA(", \"head_dim\": 7"), ERR_CONFIG, "is 7, want an even number from 2 to 4096"},
+    {"{\"model_type\": \"phi3\", \"vocab_size\": 50, \"hidden_size\": 16384, "
+     "\"intermediate_size\": 32, \"num_hidden_layers\": 1, \"num_attention_heads\": 1, "
+     "\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": 64}",
+     ERR_CONFIG, "hidden_size / num_attention_heads, is 16384, want an even number from 2 to 4096"},
+    {LLAMA(", \"rope_parameters\": {\"rope_type\": \"longrope\", \"short_factor\": "
+           "[1, 1, 1, 1], \"long_factor\": [1, 1, 1, 1], "
+           "\"original_max_position_embeddings\": 1}"),
+     ERR_CONFIG, "original_max_position_embeddings is 1, want a number above 1"},
     {LLAMA(", \"hidden_act\": \"relu\""), ERR_UNSUPPORTED, "hidden_act is relu, want silu"},
     {LLAMA(", \"pad_token_id\": 50"), ERR_CONFIG, "pad_token_id is 50, want null or 0 to 49"},
     {LLAMA(", \"use_sliding_window\": true"), ERR_UNSUPPORTED, "use_sliding_window"},
