@@ -138,7 +138,7 @@ static const struct arg job_args[] = {
               "default, 1, is all."},
      "P",
      .of = OF(SAMPLE)},
-    {{"seed", OPT_INT, AT(sample_seed), NULL, 0, INT64_MAX,
+    {{"seed", OPT_INT, AT(sample_seed), NULL, 0, 9007199254740992, /* 2^53: a double has it */
       .help = "Of what --sample draws: the same seed gives the same text. The default is 1."},
      "S",
      .of = OF(SAMPLE)},

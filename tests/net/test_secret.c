@@ -222,7 +222,7 @@ static void test_credential(void **state)
 static int is_read_by(uid_t user, gid_t group)
 {
     const pid_t pid = fork();
-    int status;
+    int status = -1;
 
     if (pid == 0) {
         struct secret s;
