@@ -34,19 +34,15 @@ static void bert_begin(struct folder_config *c)
 static int bert_finish(const struct config_read *r)
 {
     struct folder_config *c = r->c;
-    const json_t *kind = folder_key(r, "position_embedding_type"),
-                 *padding = json_object_get(r->root, "pad_token_id");
+    const json_t *kind = folder_key(r, "position_embedding_type");
 
     if (kind && (!json_is_string(kind) || strcmp(json_string_value(kind), "absolute") != 0))
         return config_bad(r, ERR_UNSUPPORTED, "position_embedding_type is %.40s, want absolute",
                           json_is_string(kind) ? json_string_value(kind) : "no text");
     if (folder_only(r, "is_decoder", 0) < 0 || folder_only(r, "add_cross_attention", 0) < 0)
         return r->err->code;
-    if (padding)
-        c->padding = json_is_integer(padding) ? json_integer_value(padding) : -1;
-    if (c->padding < -1 || c->padding >= c->vocab)
-        return config_bad(r, ERR_CONFIG, "pad_token_id is %lld, want null or 0 to %lld",
-                          (long long)c->padding, (long long)c->vocab - 1);
+    if (folder_padding(r) < 0)
+        return r->err->code;
     c->drop_head = c->drop_head < 0 ? c->drop_results : c->drop_head;
     return folder_finish_classes(r);
 }

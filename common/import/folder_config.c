@@ -346,10 +346,24 @@ static int config_family(const struct config_read *r)
     return rc;
 }
 
-static int config_sizes(const struct config_read *r)
+int folder_padding(const struct config_read *r)
 {
     struct folder_config *c = r->c;
     const json_t *padding = json_object_get(r->root, "pad_token_id");
+
+    if (padding)
+        c->padding = json_is_integer(padding) ? json_integer_value(padding) : -1;
+    if (json_is_integer(padding) && c->padding == -1)
+        c->padding = c->vocab - 1; /* as PyTorch counts from the end */
+    if (c->padding < -1 || c->padding >= c->vocab)
+        return config_bad(r, ERR_CONFIG, "pad_token_id is %lld, want null or 0 to %lld",
+                          (long long)c->padding, (long long)c->vocab - 1);
+    return 0;
+}
+
+static int config_sizes(const struct config_read *r)
+{
+    struct folder_config *c = r->c;
 
     if (c->heads % c->groups != 0)
         return config_bad(r, ERR_CONFIG,
@@ -367,14 +381,7 @@ static int config_sizes(const struct config_read *r)
                           "head_dim, or hidden_size / num_attention_heads, is %lld, want an even "
                           "number from 2 to %d",
                           (long long)c->head_dim, FOLDER_MOST_HEAD);
-    if (padding)
-        c->padding = json_is_integer(padding) ? json_integer_value(padding) : -1;
-    if (json_is_integer(padding) && c->padding == -1)
-        c->padding = c->vocab - 1; /* as PyTorch counts from the end */
-    if (c->padding < -1 || c->padding >= c->vocab)
-        return config_bad(r, ERR_CONFIG, "pad_token_id is %lld, want null or 0 to %lld",
-                          (long long)c->padding, (long long)c->vocab - 1);
-    return 0;
+    return folder_padding(r);
 }
 
 static int config_read_rows(const struct config_read *r, const struct folder_row *rows, size_t n)

@@ -52,6 +52,9 @@ struct folder_form {
 /* The key must have this value, or be missing. */
 int folder_only(const struct config_read *r, const char *key, double value);
 
+/* Read pad_token_id, which may be null; -1 counts from the end, as PyTorch's embedding has it. */
+int folder_padding(const struct config_read *r);
+
 /* Encoders that classify have gelu, heads of one width, and as many classes as id2label has names;
  * transformers has two without it. */
 int folder_finish_classes(const struct config_read *r);
