@@ -5,29 +5,10 @@
  * other. Most look at the only user of the node's output: they keep a value that has another user
  * or is an output of the graph, so that no node loses an input.  gelu's gradient reads gelu's
  * input, that of relu, tanh and sigmoid their output.  Rules about more than two nodes are
- * functions below the table.  A node whose work another one has taken over gets op -1; prune.c
- * drops it. */
-#include "base/arena.h"
+ * functions below the table, and in fuse_unpack.c.  A node whose work another one has taken over
+ * gets op -1; prune.c drops it. */
 #include "base/util.h"
-#include "program/impl.h"
-
-enum { GONE = -1 };
-
-/* One node that reads a value. */
-struct use {
-    int node;
-    struct use *next;
-};
-
-/* The graph while it is being rewritten.  A value's list names every node that reads it; a node
- * that is gone, or that reads another value by now, still stands in the list and does not count. */
-struct fuser {
-    struct graph *g;
-    struct backend *b;
-    struct use **use; /* [n_values] */
-    int n_values;     /* before the rewriting; the rules never ask about a value made later */
-    struct arena arena;
-};
+#include "program/fuse_impl.h"
 
 static void fuse_add_use(struct fuser *f, int v, int node)
 {
@@ -77,8 +58,7 @@ static int is_listed_before(const struct fuser *f, int v, const struct use *u)
     return e != u;
 }
 
-/* The number of operands that are v; 3 stands for more than 2. */
-static int n_uses(const struct fuser *f, int v)
+int fuse_n_uses(const struct fuser *f, int v)
 {
     int n = graph_is_output(f->g, v);
 
@@ -106,7 +86,7 @@ static struct node *only_user(const struct fuser *f, int v, int op, int at)
 {
     struct node *user;
 
-    if (!is_temp(f->g, v) || n_uses(f, v) != 1)
+    if (!is_temp(f->g, v) || fuse_n_uses(f, v) != 1)
         return NULL;
     user = find_user(f, v, op, at);
     return user && !user->adds ? user : NULL;
@@ -276,7 +256,7 @@ static struct node *activation_of(const struct fuser *f, int v, const struct nod
 {
     struct node *act;
 
-    if (!is_temp(f->g, v) || n_uses(f, v) != 2)
+    if (!is_temp(f->g, v) || fuse_n_uses(f, v) != 2)
         return NULL;
     act = find_user(f, v, OP_activation, ACTIVATION_X);
     return act && act->attr.act.kind == act_grad->attr.act.kind ? act : NULL;
@@ -489,7 +469,7 @@ static void fuse_norm_grad(struct fuser *f, struct node *n)
     dy = n->out[ACTIVATION_GRAD_DX];
     stats = find_user(f, dy, OP_batch_norm_grad_stats, BATCH_NORM_GRAD_STATS_DY);
     grad = find_user(f, dy, OP_batch_norm_grad, BATCH_NORM_GRAD_DY);
-    if (!stats || n_uses(f, dy) != (grad ? 2 : 1))
+    if (!stats || fuse_n_uses(f, dy) != (grad ? 2 : 1))
         return;
     stats->attr.norm.act = ACT_RELU;
     set_input(f, stats, BATCH_NORM_GRAD_STATS_DY, n->in[ACTIVATION_GRAD_DY]);
@@ -512,7 +492,7 @@ static struct node *maker_behind_views(const struct fuser *f, int *v, enum dtype
     for (;;) {
         const int maker = is_temp(g, *v) ? g->value[*v].producer : -1;
 
-        if (maker < g->n_forward || n_uses(f, *v) != 1 || g->value[*v].dtype != type)
+        if (maker < g->n_forward || fuse_n_uses(f, *v) != 1 || g->value[*v].dtype != type)
             return NULL;
         if (g->node[maker].op != OP_reshape)
             return g->node[maker].op == GONE ? NULL : &g->node[maker];
@@ -560,43 +540,6 @@ static void fuse_grad_copy(struct fuser *f, struct node *n)
     g->value[v].role = VALUE_GRAD;
     g->value[v].partner = param;
     n->op = GONE;
-}
-
-/* The node that unpacks the large weight v for n alone; NULL if it is small, or no such node makes
- * it. Tiles do not pay for small ones, which are in the cache when they are multiplied. */
-static struct node *large_unpacked(const struct fuser *f, int v)
-{
-    enum { LEAST = 1 << 22 }; /* elements */
-    struct graph *g = f->g;
-    const int maker = is_temp(g, v) ? g->value[v].producer : -1;
-
-    if (maker < 0 || g->node[maker].op != OP_unpack || n_uses(f, v) != 1 ||
-        shape_elements(&g->value[v].shape) < LEAST)
-        return NULL;
-    return &g->node[maker];
-}
-
-/* A product with a weight that is unpacked for it reads the codes. */
-static void fuse_unpack(struct fuser *f, struct node *n)
-{
-    const struct node l = *n;
-    const int is_grad = n->op == OP_linear_grad_x;
-    struct node *unpack;
-
-    if ((n->op != OP_linear && !is_grad) || n->attr.linear.image[0] > 0 ||
-        n->attr.linear.act != ACT_NONE ||
-        !(unpack = large_unpacked(f, n->in[is_grad ? LINEAR_GRAD_X_W : LINEAR_W])) ||
-        !backend_can_fuse(f->b, f->g, n, FUSE_UNPACK, ACT_NONE))
-        return;
-    n->op = is_grad ? OP_unpack_linear_grad_x : OP_unpack_linear;
-    n->n_in = op_get(n->op)->n_in;
-    n->n_out = op_get(n->op)->n_out;
-    n->in[UNPACK_LINEAR_X] = l.in[is_grad ? LINEAR_GRAD_X_DY : LINEAR_X];
-    n->in[UNPACK_LINEAR_CODES] = unpack->in[UNPACK_CODES];
-    n->in[UNPACK_LINEAR_SCALES] = unpack->in[UNPACK_SCALES];
-    if (!is_grad)
-        n->in[UNPACK_LINEAR_B] = l.in[LINEAR_B];
-    unpack->op = GONE;
 }
 
 int program_fuse(struct graph *g, struct backend *b, struct err *err)
