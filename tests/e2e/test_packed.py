@@ -123,6 +123,18 @@ class Packed(dp.Case):
     def test_learnt_positions(self):
         self.check_folder(GPT2)
 
+    def test_base(self):
+        """A packed base (model.base) keeps positions that begin anew in each document."""
+        model = {"model.arch": "gpt", "model.layers": 1, "model.heads": 2, "model.width": 16,
+                 "model.context": CONTEXT, "model.vocab": VOCAB}
+        self.losses("base", {**model, "optimizer.lr": 0.05}, self.packed())
+        tuned = {**model, "model.lora.rank": 2, "model.init.name": "file", "model.init.path":
+                 self.path("base", "checkpoints", "latest", "model.safetensors")}
+        wanted = self.losses("wide", tuned, self.packed())
+        for form in ("bfloat16", "int8"):
+            ours = self.losses(form, {**tuned, "model.base": form}, self.packed())
+            self.assert_near(ours, wanted, 3e-4)
+
     def test_window(self):
         self.check_folder(MISTRAL)
 
