@@ -16,6 +16,7 @@
 #include "driver/check.h"
 #include "driver/evaluate.h"
 #include "driver/export.h"
+#include "driver/init.h"
 #include "driver/options.h"
 #include "driver/record.h"
 #include "driver/reports.h"
@@ -382,6 +383,8 @@ static int do_as_asked(struct options *o, char **argv)
         return make_secret(o->make_secret);
     else if (o->status || o->drain || o->trace_s > 0)
         return ask_run(o);
+    else if (o->inits.n)
+        return daemon_end_output(init_run(o));
     else if (o->reports.n)
         return daemon_end_output(reports_run(o));
     else

@@ -217,9 +217,19 @@ static const struct arg job_args[] = {
      "RUN",
      .of = OF(REPORT),
      .is_rare = 1},
-    {{"out", OPT_STRING, AT(out), .help = "The file that the report is written to."},
+    {{"init", OPT_STRING, AT(inits), .flags = OPT_MANY,
+      .help = "Write a job file for the data in FOLDER, or in this file, and exit. The format is "
+              "recognised by the files, and each key has a comment. One of several folders may be "
+              "a network of Hugging Face. On a terminal up to five questions are asked if the data "
+              "are not recognised. The file is job.yaml unless --out names another; one that "
+              "exists is not replaced."},
+     "FOLDER",
+     .of = OF(INIT),
+     .is_rare = 1},
+    {{"out", OPT_STRING, AT(out),
+      .help = "The file that the report, or the job of --init, is written to."},
      "FILE",
-     .of = OF(REPORT)},
+     .of = OF(REPORT) | OF(INIT)},
     {{"help-job", OPT_BOOL, AT(help_job), .help = "List the keys of a job file, and exit."},
      NULL,
      .of = OF(KEYS),
@@ -432,7 +442,7 @@ int options_parse(int argc, char **argv, struct options *out, struct err *err)
     rc = verb_check(&out->wish, &out->args, err);
     follow_verb(out);
     if (rc < 0 || out->wish.verb == VERB_HELP || out->help_job || out->make_secret || out->status ||
-        out->trace_s > 0 || out->reports.n)
+        out->trace_s > 0 || out->reports.n || out->inits.n)
         return rc;
     if (out->drain)
         return check_drain(out, err);

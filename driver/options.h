@@ -35,7 +35,8 @@ struct options {
     const char *drain;       /* NULL: not given */
     double trace_s;          /* 0: not given */
     struct arg_list reports; /* the runs to report on */
-    const char *out;         /* with reports: the file; NULL: not given */
+    struct arg_list inits;   /* the folders to make a job file for */
+    const char *out;         /* with reports or inits: the file; NULL: not given */
     const char *like;        /* with --help-job: the keys about this word; NULL: all */
     int64_t port;
     int n_ports;             /* the driver takes the first of so many from `port` on that is free */

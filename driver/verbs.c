@@ -177,6 +177,21 @@ static const struct verb_row verbs[] = {
          .needs = "make-secret",
          .line = "make a file for --secret-file",
          .text = "Makes a new secret, which all processes of a job share by --secret-file.\n"},
+    [VERB_INIT] =
+        {.name = "init",
+         .option = "init",
+         .operands = {"init"},
+         .usage = "FOLDER...",
+         .needs = "init",
+         .line = "write a job file for the data in a folder",
+         .text =
+             "Recognises the data in FOLDER, which may be one file, and writes job.yaml with a\n"
+             "comment for each key.  One of several folders may be a network of Hugging Face,\n"
+             "which the job then trains.  A file that exists is not replaced.\n"
+             "\n"
+             "  dpdriver init pictures\n"
+             "  dpdriver init Llama-3.2-1B texts --out tune.yaml\n",
+         .why = "leave one of them out"},
     [VERB_KEYS] =
         {.name = "keys",
          .option = "help-job",

@@ -28,6 +28,7 @@ enum verb {
     VERB_TRACE,
     VERB_REPORT,
     VERB_SECRET,
+    VERB_INIT,
     VERB_KEYS,
     VERB_HELP,
     VERB_COUNT

@@ -85,8 +85,7 @@ static void mnist_sets_add(struct found *f, char *name)
     }
 }
 
-/* The end of the part of a file's name that is the prefix of images; NULL: it is no such file. */
-static const char *end_of_prefix(const char *name)
+const char *mnist_end_of_prefix(const char *name)
 {
     const char *end = strstr(name, "-images-idx3-ubyte");
 
@@ -95,7 +94,7 @@ static const char *end_of_prefix(const char *name)
 
 static void mnist_sets_visit(struct found *f, const char *name)
 {
-    const char *end = end_of_prefix(name);
+    const char *end = mnist_end_of_prefix(name);
     const char *dot = end ? strchr(end + strlen("-images-idx3-ubyte"), '.') : NULL;
 
     if (!end || end - name > MOST_PREFIX)

@@ -35,6 +35,9 @@ const struct mnist_set *mnist_set_of(enum split split);
 /* The split with files of this prefix, which may begin with folders; SPLIT_NONE: it is of none. */
 enum split mnist_split_of(const char *prefix);
 
+/* The end of the prefix in the name of a file of images; NULL: it is no such file. */
+const char *mnist_end_of_prefix(const char *name);
+
 /* Append what to do in a folder that lacks the files that were asked for: choose one of the sets
  * that it has, or put files there. */
 void mnist_advise(const char *folder, struct buf *out);

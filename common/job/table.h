@@ -1,7 +1,7 @@
 /* table - the options of a job file, all of them, in their order.
  *
- * Private to job/ and to deploy/manual, which prints them.  The rows of the sections that no
- * registry has stand in job/rows.c.
+ * Private to job/, and to deploy/manual and dpdriver --init, which print them.  The rows of the
+ * sections that no registry has stand in job/rows.c.
  *
  * Threads: constant. */
 #ifndef JOB_TABLE_H

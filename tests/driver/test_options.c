@@ -23,6 +23,7 @@ static const char *const verbs[VERB_COUNT][3] = {
     [VERB_TRACE] = {"trace", "--trace=1"},
     [VERB_REPORT] = {"report", "--report=demo"},
     [VERB_SECRET] = {"secret", "--make-secret=new"},
+    [VERB_INIT] = {"init", "--init=folder"},
     [VERB_KEYS] = {"keys"},
     [VERB_HELP] = {"help"},
 };
