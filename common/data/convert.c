@@ -6,22 +6,13 @@
 #include "base/util.h"
 #include "data/reader.h"
 
-/* x[i] = v[i] / 255, correctly rounded.
- *
- * 1/255 is a sum: v * high is exact (8 bits by 9), and the one rounding of the sum then gives the
- * quotient's bits for each of the 256 values, as a test shows.  This is twice as fast as dividing;
- * a product with 1/255 alone would be wrong for half of the values. */
 static void unit_from_bytes(void *restrict to, const void *restrict from, int64_t n)
 {
-    const float high = 0x1.01p-8f, low = (float)(1 / 255.0 - 0x1.01p-8);
     const uint8_t *v = from;
     float *x = to;
 
-    for (int64_t i = 0; i < n; i++) {
-        float f = (float)v[i];
-
-        x[i] = f * high + f * low;
-    }
+    for (int64_t i = 0; i < n; i++)
+        x[i] = reader_unit(v[i]);
 }
 
 static void real_from_bytes(void *restrict to, const void *restrict from, int64_t n)

@@ -160,7 +160,7 @@ struct gathering {
     const int64_t *index;
     int64_t n;
     char *room;     /* of two rows: the next is found while the present one is converted */
-    uint8_t *drawn; /* of one image, after what is drawn */
+    uint8_t *drawn; /* of a row of an image, after what is drawn */
     int64_t *lost;  /* [n_lost] the numbers in index[] of samples that cannot be read */
     int64_t n_lost;
 };
@@ -200,10 +200,11 @@ static void convert_row(const struct gathering *g, int field, int64_t i, const v
         return;
     }
 
-    if (field == 0 && g->draw) {
-        image_augment(g->ds, g->draw, i, row, g->drawn);
-        row = g->drawn;
+    if (field == 0 && f->stored == DTYPE_U8 && f->scale == SAMPLE_UNIT) {
+        image_write(g->ds, g->draw, i, row, g->drawn, to);
+        return;
     }
+    ASSERT(field != 0 || !g->draw);
     convert(to, row, shape_elements(&f->shape));
     if (field == 0 && g->ds->image.n_channels)
         image_normalize(g->ds, to);
@@ -295,7 +296,7 @@ int dataset_gather_drawn(const struct dataset *ds, const struct dataset_draw *dr
         ASSERT(index[i] >= 0 && index[i] < ds->n_samples);
     if (draw && dataset_draws(ds)) {
         g.draw = draw;
-        n_bytes += sample_stored_bytes(&ds->spec.field[0]);
+        n_bytes += sample_stored_bytes(&ds->spec.field[0]) / (size_t)ds->spec.field[0].shape.dim[0];
     }
     if (n_bytes > sizeof small)
         rc = try_alloc(&large, n_bytes, "samples being read", err);

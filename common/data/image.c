@@ -1,14 +1,27 @@
-/* image - crops, flips and normalisation, one image at a time.  Crops and flips move bytes, before
- * they become numbers, so that padding is black whatever the normalisation. */
+/* image - crops, flips and normalisation, one image at a time, row by row, so that what a row needs
+ * stays in the nearest cache.  Crops and flips move bytes, before they become numbers, so that
+ * padding is black whatever the normalisation. */
 #include "data/image.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
 #include "base/alloc.h"
 #include "base/rng.h"
 #include "base/util.h"
+#include "data/mixing.h"
+#include "data/reader.h"
+
+/* A multiple of the numbers of channels that images have, and of a vector's places. */
+enum {
+    PATTERN = 24,
+    IMAGE_PATTERN_MOST = IMAGE_MAX_CHANNELS > PATTERN ? IMAGE_MAX_CHANNELS : PATTERN
+};
 
 const char *const normalize_names[] = {NORMALIZE_LIST(WORD_NAME) NULL};
 
@@ -113,56 +126,164 @@ int image_measure(const struct dataset *ds, struct option_reals *mean, struct op
     return 0;
 }
 
-/* One row of `width` pixels of c bytes, moved by dx pixels; what comes from outside is 0. */
-static void move_row(const uint8_t *from, uint8_t *to, int64_t width, int64_t c, int64_t dx)
+/* ---- drawn changes ---- */
+
+/* The changes that are drawn for an image: it moves by (dy, dx) pixels, and is mirrored. */
+struct image_move {
+    int64_t dy, dx;
+    int is_mirrored;
+};
+
+static struct image_move image_drawn(const struct dataset *ds, const struct dataset_draw *draw,
+                                     int64_t i)
 {
-    const int64_t first = min_i64(max_i64(-dx, 0), width),
-                  end = max_i64(min_i64(width - dx, width), first);
-
-    memset(to, 0, (size_t)(first * c));
-    memcpy(to + first * c, from + (first + dx) * c, (size_t)((end - first) * c));
-    memset(to + end * c, 0, (size_t)((width - end) * c));
-}
-
-static void mirror_row(uint8_t *row, int64_t width, int64_t c)
-{
-    for (int64_t i = 0, k = width - 1; i < k; i++, k--)
-        for (int64_t b = 0; b < c; b++) {
-            const uint8_t byte = row[i * c + b];
-
-            row[i * c + b] = row[k * c + b];
-            row[k * c + b] = byte;
-        }
-}
-
-void image_augment(const struct dataset *ds, const struct dataset_draw *draw, int64_t i,
-                   const uint8_t *from, uint8_t *to)
-{
-    const int64_t *dim = ds->spec.field[0].shape.dim, height = dim[0], width = dim[1], c = dim[2];
     const struct rng_block b =
         rng_draw(draw->seed, RNG_AUGMENT, (uint64_t)draw->epoch, (uint64_t)i);
     const int64_t places = 2 * ds->image.crop + 1;
-    const int64_t dy = b.v[0] % places - ds->image.crop, dx = b.v[1] % places - ds->image.crop;
-    const int is_mirrored = ds->image.flip && b.v[2] >> 31;
 
-    for (int64_t row = 0; row < height; row++) {
-        uint8_t *out = to + row * width * c;
+    return (struct image_move){b.v[0] % places - ds->image.crop, b.v[1] % places - ds->image.crop,
+                               ds->image.flip && b.v[2] >> 31};
+}
 
-        if (row + dy < 0 || row + dy >= height)
-            memset(out, 0, (size_t)(width * c));
+static void mirror_pixels(const uint8_t *from, uint8_t *to, int64_t n, int64_t c)
+{
+    if (c == 3)
+        mixing_mirror(from, n, to);
+    else
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t k = 0; k < c; k++)
+                to[i * c + k] = from[(n - 1 - i) * c + k];
+}
+
+/* One row of `width` pixels of c bytes, moved; what comes from outside is 0. */
+static void move_row(const uint8_t *from, uint8_t *to, int64_t width, int64_t c,
+                     const struct image_move *m)
+{
+    const int64_t first = min_i64(max_i64(-m->dx, 0), width),
+                  end = max_i64(min_i64(width - m->dx, width), first);
+    const int64_t left = m->is_mirrored ? width - end : first, n = end - first;
+    const uint8_t *const there = from + (first + m->dx) * c;
+
+    if (left > 0)
+        memset(to, 0, (size_t)(left * c));
+    if (m->is_mirrored)
+        mirror_pixels(there, to + left * c, n, c);
+    else
+        memcpy(to + left * c, there, (size_t)(n * c));
+    if (width > left + n)
+        memset(to + (left + n) * c, 0, (size_t)((width - left - n) * c));
+}
+
+/* ---- numbers ---- */
+
+/* A repetition of the channels' means and deviations. */
+struct image_pattern {
+    int64_t n;
+    float mean[IMAGE_PATTERN_MOST], std[IMAGE_PATTERN_MOST];
+};
+
+/* The pattern is of PATTERN places where the channels divide it, so that loops have a length that
+ * the compiler knows. */
+static void pattern_make(struct image_pattern *p, const struct dataset_image *image)
+{
+    p->n = PATTERN % image->n_channels == 0 ? PATTERN : image->n_channels;
+    for (int64_t i = 0; i < p->n; i++) {
+        p->mean[i] = (float)image->mean[i % image->n_channels];
+        p->std[i] = (float)image->std[i % image->n_channels];
+    }
+}
+
+/* The n bytes from number `first` on, where the pattern begins. */
+static void normalize_rest(const uint8_t *v, int64_t first, int64_t n,
+                           const struct image_pattern *p, float *x)
+{
+    for (int64_t i = first, k = 0; i < n; i++, k = k + 1 < p->n ? k + 1 : 0)
+        x[i] = (reader_unit(v[i]) - p->mean[k]) / p->std[k];
+}
+
+static void normalize_reals(float *x, int64_t n, const struct image_pattern *p)
+{
+    int64_t i = 0;
+
+    if (p->n == PATTERN)
+        for (; i + PATTERN <= n; i += PATTERN)
+            for (int k = 0; k < PATTERN; k++)
+                x[i + k] = (x[i + k] - p->mean[k]) / p->std[k];
+    for (int64_t k = 0; i < n; i++, k = k + 1 < p->n ? k + 1 : 0)
+        x[i] = (x[i] - p->mean[k]) / p->std[k];
+}
+
+#ifdef __x86_64__
+
+/* The compiler does not use whole registers here.  The operations, and so the bits, are those of
+ * normalize_rest. */
+__attribute__((target("avx2"))) static int64_t normalize_avx2(const uint8_t *v, int64_t n,
+                                                              const struct image_pattern *p,
+                                                              float *x)
+{
+    enum { WIDE = 8 };
+    const __m256 high = _mm256_set1_ps(READER_UNIT_HIGH), low = _mm256_set1_ps(READER_UNIT_LOW);
+    int64_t i = 0;
+
+    for (; p->n == PATTERN && i + PATTERN <= n; i += PATTERN)
+        for (int k = 0; k < PATTERN; k += WIDE) {
+            const __m256 f = _mm256_cvtepi32_ps(
+                _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(v + i + k))));
+            const __m256 unit = _mm256_add_ps(_mm256_mul_ps(f, high), _mm256_mul_ps(f, low));
+
+            _mm256_storeu_ps(x + i + k,
+                             _mm256_div_ps(_mm256_sub_ps(unit, _mm256_loadu_ps(p->mean + k)),
+                                           _mm256_loadu_ps(p->std + k)));
+        }
+    return i;
+}
+
+static void normalize_bytes(const uint8_t *v, int64_t n, const struct image_pattern *p, float *x)
+{
+    normalize_rest(v, __builtin_cpu_supports("avx2") ? normalize_avx2(v, n, p, x) : 0, n, p, x);
+}
+
+#else
+
+static void normalize_bytes(const uint8_t *v, int64_t n, const struct image_pattern *p, float *x)
+{
+    normalize_rest(v, 0, n, p, x);
+}
+
+#endif
+
+void image_write(const struct dataset *ds, const struct dataset_draw *draw, int64_t i,
+                 const uint8_t *from, uint8_t *row, float *to)
+{
+    const struct sample_field *f = &ds->spec.field[0];
+    const int64_t height = draw ? f->shape.dim[0] : 1,
+                  n = shape_elements(&f->shape) / height; /* bytes of a row */
+    const int64_t c = draw ? f->shape.dim[2] : 1;
+    const struct image_move m = draw ? image_drawn(ds, draw, i) : (struct image_move){0};
+    struct image_pattern pattern = {.n = 0};
+
+    if (ds->image.n_channels)
+        pattern_make(&pattern, &ds->image);
+    for (int64_t y = 0; y < height; y++) {
+        const uint8_t *v = from + (y + m.dy) * n;
+
+        if (y + m.dy < 0 || y + m.dy >= height)
+            v = memset(row, 0, (size_t)n);
+        else if (m.dx || m.is_mirrored) {
+            move_row(v, row, n / c, c, &m);
+            v = row;
+        }
+        if (pattern.n)
+            normalize_bytes(v, n, &pattern, to + y * n);
         else
-            move_row(from + (row + dy) * width * c, out, width, c, dx);
-        if (is_mirrored)
-            mirror_row(out, width, c);
+            reader_converter(f)(to + y * n, v, n);
     }
 }
 
 void image_normalize(const struct dataset *ds, float *x)
 {
-    const struct dataset_image *image = &ds->image;
-    const int64_t n = shape_elements(&ds->spec.field[0].shape) / image->n_channels;
+    struct image_pattern pattern;
 
-    for (int64_t i = 0; i < n; i++)
-        for (int c = 0; c < image->n_channels; c++, x++)
-            *x = (*x - (float)image->mean[c]) / (float)image->std[c];
+    pattern_make(&pattern, &ds->image);
+    normalize_reals(x, shape_elements(&ds->spec.field[0].shape), &pattern);
 }

@@ -84,11 +84,12 @@ int image_check(const struct image_options *o, int n_channels, struct err *err);
  * and flip, field 0 may be rows of any numbers: mean and std are of the places of the last axis. */
 void image_prepare(struct dataset *ds, const struct image_options *o, enum dataset_purpose purpose);
 
-/* Draw a crop and a flip of the image `from` of sample i; `to` has the same size. */
-void image_augment(const struct dataset *ds, const struct dataset_draw *draw, int64_t i,
-                   const uint8_t *from, uint8_t *to);
+/* Write field 0 of sample i, whose bytes are `from`, as programs read it.  draw: [H,W,C], cropped
+ * and flipped as is drawn for it; NULL: nothing is drawn.  row [W*C] is room. */
+void image_write(const struct dataset *ds, const struct dataset_draw *draw, int64_t i,
+                 const uint8_t *from, uint8_t *row, float *to);
 
-/* Normalise one image [H,W,C], or another row [..,C], in place. */
+/* Normalise a row [..,C] of numbers, in place. */
 void image_normalize(const struct dataset *ds, float *x);
 
 #endif

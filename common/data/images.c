@@ -111,15 +111,16 @@ static int images_decode(const struct images *s, const struct dataset_draw *draw
                          const void *bytes, size_t n_bytes, uint8_t *to, struct err *err)
 {
     struct picture *p = NULL;
+    struct picture_size from;
     struct picture_box box;
-    int64_t width, height;
     int rc = picture_open(&p, bytes, n_bytes, err);
 
     if (rc < 0)
         return rc;
-    picture_size(p, &width, &height);
-    box = draw ? images_drawn(draw, i, width, height) : images_middle(s, width, height);
-    rc = picture_read(p, &box, s->size, s->scale, to, err);
+    from = picture_size(p);
+    box = draw ? images_drawn(draw, i, from.width, from.height)
+               : images_middle(s, from.width, from.height);
+    rc = picture_read(p, &box, (struct picture_size){s->size, s->size}, s->scale, to, err);
     picture_close(p);
     return rc;
 }

@@ -1,10 +1,10 @@
 /* jpeg - JPEG files by libjpeg-turbo, as much of them as is needed.
  *
  * Only the rows and columns around the box are decoded.  PICTURE_SMALLEST takes the smallest of the
- * scales 1/8, 1/4, 1/2 and 1 at which the box still covers the square; the library has vector code
- * for these scales.
- * The library ends a call by error_exit, which jumps back to the function that called it.  Each
- * such function keeps what it changes in struct jpeg, so that the jump loses nothing.
+ * scales 1/8, 1/4, 1/2 and 1 at which the box still covers the rectangle; the library has vector
+ * code for these scales. The library ends a call by error_exit, which jumps back to the function
+ * that called it.  Each such function keeps what it changes in struct jpeg, so that the jump loses
+ * nothing.
  *
  * A file that ends early is refused, whatever the box: has_end looks for the end before anything is
  * decoded, since the library sees the end only if the box reaches down to it.  The library's other
@@ -144,21 +144,21 @@ static int is_cmyk(const struct jpeg *j)
     return j->d.jpeg_color_space == JCS_CMYK || j->d.jpeg_color_space == JCS_YCCK;
 }
 
-static void choose_scale(struct jpeg *j, const struct picture_box *box, int64_t size,
+static void choose_scale(struct jpeg *j, const struct picture_box *box, struct picture_size to,
                          enum picture_scale scale)
 {
     unsigned eighths = scale == PICTURE_WHOLE ? 8 : 1;
 
-    while (eighths < 8 && (box->width * eighths < (double)(8 * size) ||
-                           box->height * eighths < (double)(8 * size)))
+    while (eighths < 8 && (box->width * eighths < (double)(8 * to.width) ||
+                           box->height * eighths < (double)(8 * to.height)))
         eighths *= 2;
     j->d.scale_num = eighths;
     j->d.scale_denom = 8;
 }
 
 /* Start decoding the columns around the box; p says which pixels will come, and at which scale. */
-static int jpeg_start(struct jpeg *j, const struct picture_box *box, int64_t size, struct pixels *p,
-                      struct err *err)
+static int jpeg_start(struct jpeg *j, const struct picture_box *box, struct picture_size to,
+                      struct pixels *p, struct err *err)
 {
     JDIMENSION x, width;
 
@@ -169,7 +169,7 @@ static int jpeg_start(struct jpeg *j, const struct picture_box *box, int64_t siz
     p->whole_width = j->d.output_width;
     p->whole_height = j->d.output_height;
     p->scale = (double)j->d.scale_num / (double)j->d.scale_denom;
-    pixels_around(p, box, size);
+    pixels_around(p, box, to);
     x = (JDIMENSION)p->x;
     width = (JDIMENSION)p->width;
     jpeg_crop_scanline(&j->d, &x, &width);
@@ -213,13 +213,13 @@ static int jpeg_read_rows(struct jpeg *j, const struct pixels *p, struct err *er
     return 0;
 }
 
-static int jpeg_read(struct decoder *d, const struct picture_box *box, int64_t size,
+static int jpeg_read(struct decoder *d, const struct picture_box *box, struct picture_size to,
                      enum picture_scale scale, struct pixels *out, struct err *err)
 {
     struct jpeg *j = container_of(d, struct jpeg, base);
 
-    choose_scale(j, box, size, scale);
-    if (jpeg_start(j, box, size, out, err) < 0 || pixels_alloc(out, err) < 0)
+    choose_scale(j, box, to, scale);
+    if (jpeg_start(j, box, to, out, err) < 0 || pixels_alloc(out, err) < 0)
         return err->code;
     if (is_cmyk(j) &&
         try_realloc((void **)&j->row, (size_t)(4 * out->width), "a row of CMYK", err) < 0)

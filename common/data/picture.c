@@ -31,21 +31,20 @@ int picture_open(struct picture **out, const void *bytes, size_t n_bytes, struct
                    n_bytes);
 }
 
-void picture_size(const struct picture *p, int64_t *width, int64_t *height)
+struct picture_size picture_size(const struct picture *p)
 {
-    *width = p->decoder->width;
-    *height = p->decoder->height;
+    return (struct picture_size){p->decoder->width, p->decoder->height};
 }
 
-int picture_read(struct picture *p, const struct picture_box *box, int64_t size,
+int picture_read(struct picture *p, const struct picture_box *box, struct picture_size to,
                  enum picture_scale scale, uint8_t *rgb, struct err *err)
 {
     struct decoder *d = p->decoder;
     struct pixels pixels = {0};
-    int rc = d->ops->read(d, box, size, scale, &pixels, err);
+    int rc = d->ops->read(d, box, to, scale, &pixels, err);
 
     if (rc == 0)
-        rc = pixels_resize(&pixels, box, size, rgb, err);
+        rc = pixels_resize(&pixels, box, to, rgb, err);
     free(pixels.rgb);
     return rc;
 }

@@ -1,8 +1,8 @@
 /* picture - JPEG and PNG files in memory, decoded to RGB: a box of the picture, resized to a
- * square.
+ * rectangle.
  *
  *     JPEG   grey, YCbCr, RGB, CMYK and YCCK, baseline and progressive; whole, or at 1/8, 1/4 or
- *            1/2 of its size where that still covers the square
+ *            1/2 of its size where that still covers the rectangle
  *     PNG    every kind; 16 bits are cut to 8, palettes and grey become RGB, transparency is
  *            dropped
  *
@@ -30,19 +30,23 @@ struct picture_box {
     double x, y, width, height;
 };
 
-/* How a JPEG file is decoded: at the smallest size that covers the square, which is faster and
+struct picture_size {
+    int64_t width, height;
+};
+
+/* How a JPEG file is decoded: at the smallest size that covers the rectangle, which is faster and
  * gives slightly other pixels, or at its own size, as Pillow does. */
 enum picture_scale { PICTURE_SMALLEST, PICTURE_WHOLE };
 
 struct picture;
 
 int picture_open(struct picture **out, const void *bytes, size_t n_bytes, struct err *err);
-void picture_size(const struct picture *p, int64_t *width, int64_t *height);
+struct picture_size picture_size(const struct picture *p);
 
-/* Resize what is in the box, which lies within the picture, to rgb [size,size,3], once.  Each
- * result is the mean of the pixels around its place, weighted by a triangle (bilinear with
+/* Resize what is in the box, which lies within the picture, to rgb [to.height,to.width,3], once.
+ * Each result is the mean of the pixels around its place, weighted by a triangle (bilinear with
  * antialiasing, as Pillow resizes). */
-int picture_read(struct picture *p, const struct picture_box *box, int64_t size,
+int picture_read(struct picture *p, const struct picture_box *box, struct picture_size to,
                  enum picture_scale scale, uint8_t *rgb, struct err *err);
 void picture_close(struct picture *p); /* NULL is fine */
 

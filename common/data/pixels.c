@@ -1,26 +1,20 @@
-/* pixels - a box of decoded pixels becomes a square of another size.
+/* pixels - a box of decoded pixels becomes a rectangle of another size.
  *
  * Output pixel i of `size`, along one direction, is centred at c = first + (i + 1/2) * scale of the
  * input, with scale = extent / size.  An input pixel at distance d (between centres) has the weight
  * max(0, 1 - d / max(scale, 1)), and the weights of one output pixel are divided by their sum.
- * Weights are whole numbers with SHIFT bits after the point, whose sum is exactly 1, so that white
- * stays white.  Rows are combined first, which vectors do well, then columns. */
+ * Weights are whole numbers whose sum is exactly 1, so that white stays white (data/mixing.h). Rows
+ * are combined first, then columns. */
 #include "data/pixels.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "data/mixing.h"
 
-enum { SHIFT = 14, ONE = 1 << SHIFT, C = PICTURE_CHANNELS };
-
-/* The weights of all output pixels along one direction. */
-struct taps {
-    int64_t most;    /* weights of one output pixel, at most */
-    int64_t *first;  /* [size] the first input pixel */
-    int64_t *n;      /* [size] input pixels */
-    int16_t *weight; /* [size,most] */
-};
+enum { ONE = MIXING_ONE, C = PICTURE_CHANNELS };
 
 static double reach_of(double scale) { return scale > 1 ? scale : 1; }
 
@@ -45,12 +39,12 @@ static struct picture_box pixels_scaled(const struct pixels *p, const struct pic
                                 box->height * p->scale};
 }
 
-void pixels_around(struct pixels *p, const struct picture_box *box, int64_t size)
+void pixels_around(struct pixels *p, const struct picture_box *box, struct picture_size to)
 {
     const struct picture_box b = pixels_scaled(p, box);
 
-    span_around(b.x, b.width, size, p->whole_width, &p->x, &p->width);
-    span_around(b.y, b.height, size, p->whole_height, &p->y, &p->height);
+    span_around(b.x, b.width, to.width, p->whole_width, &p->x, &p->width);
+    span_around(b.y, b.height, to.height, p->whole_height, &p->y, &p->height);
 }
 
 int pixels_check(int64_t width, int64_t height, struct err *err)
@@ -72,25 +66,24 @@ int pixels_alloc(struct pixels *p, struct err *err)
 
 /* ---- weights ---- */
 
-static void free_taps(struct taps *t)
+static void free_taps(struct mixing_taps *t)
 {
     free(t->first);
     free(t->n);
     free(t->weight);
 }
 
-static int alloc_taps(struct taps *t, int64_t size, struct err *err)
+/* Weights are zero until they are set. */
+static int alloc_taps(struct mixing_taps *t, struct err *err)
 {
     static const char what[] = "the weights of a picture's pixels";
+    const size_t n = (size_t)t->n_results, weight_bytes = n * (size_t)t->most * sizeof *t->weight;
 
-    *t = (struct taps){.most = t->most};
-    if (try_realloc((void **)&t->first, (size_t)size * sizeof *t->first, what, err) < 0 ||
-        try_realloc((void **)&t->n, (size_t)size * sizeof *t->n, what, err) < 0 ||
-        try_realloc((void **)&t->weight, (size_t)(size * t->most) * sizeof *t->weight, what, err) <
-            0) {
-        free_taps(t);
+    if (try_realloc((void **)&t->first, n * sizeof *t->first, what, err) < 0 ||
+        try_realloc((void **)&t->n, n * sizeof *t->n, what, err) < 0 ||
+        try_realloc((void **)&t->weight, weight_bytes, what, err) < 0)
         return err->code;
-    }
+    memset(t->weight, 0, weight_bytes);
     return 0;
 }
 
@@ -121,13 +114,14 @@ static void pixels_weigh(double centre, double reach, int64_t first, int64_t n, 
 
 /* Output pixels [0,size) of the input's [first, first + extent); the input has pixels [at, at + n),
  * and t->first counts from `at`. */
-static int make_taps(struct taps *t, double first, double extent, int64_t size, int64_t at,
+static int make_taps(struct mixing_taps *t, double first, double extent, int64_t size, int64_t at,
                      int64_t n, struct err *err)
 {
     const double scale = extent / (double)size, reach = reach_of(scale);
 
-    t->most = min_i64((int64_t)(2 * reach) + 2, n);
-    if (alloc_taps(t, size, err) < 0)
+    t->n_results = size;
+    t->most = round_up_i64(min_i64((int64_t)(2 * reach) + 2, n), 2);
+    if (alloc_taps(t, err) < 0)
         return err->code;
     for (int64_t i = 0; i < size; i++) {
         const double centre = first + ((double)i + 0.5) * scale;
@@ -143,73 +137,38 @@ static int make_taps(struct taps *t, double first, double extent, int64_t size, 
 
 /* ---- the two passes ---- */
 
-/* to [n] = the weighted sum of `n_rows` rows, which lie `stride` bytes apart. */
-static void mix_rows(const uint8_t *from, int64_t stride, const int16_t *weight, int64_t n_rows,
-                     int64_t n, int32_t *restrict sum, uint8_t *restrict to)
+static int pixels_mix(const struct pixels *p, const struct mixing_taps *down,
+                      const struct mixing_taps *across, uint8_t *rgb, struct err *err)
 {
-    for (int64_t i = 0; i < n; i++)
-        sum[i] = ONE / 2;
-    for (int64_t k = 0; k < n_rows; k++) {
-        const uint8_t *row = from + k * stride;
-        const int16_t w = weight[k];
-
-        for (int64_t i = 0; i < n; i++)
-            sum[i] += (int16_t)row[i] * w;
-    }
-    for (int64_t i = 0; i < n; i++)
-        to[i] = (uint8_t)(sum[i] >> SHIFT);
-}
-
-/* One row of `size` pixels from a row of input pixels. */
-static void mix_columns(const uint8_t *from, const struct taps *t, int64_t size, uint8_t *to)
-{
-    for (int64_t i = 0; i < size; i++) {
-        const uint8_t *p = from + t->first[i] * C;
-        const int16_t *w = t->weight + i * t->most;
-        int32_t r = ONE / 2, g = ONE / 2, b = ONE / 2;
-
-        for (int64_t k = 0; k < t->n[i]; k++) {
-            r += p[C * k] * w[k];
-            g += p[C * k + 1] * w[k];
-            b += p[C * k + 2] * w[k];
-        }
-        to[C * i] = (uint8_t)(r >> SHIFT);
-        to[C * i + 1] = (uint8_t)(g >> SHIFT);
-        to[C * i + 2] = (uint8_t)(b >> SHIFT);
-    }
-}
-
-static int pixels_mix(const struct pixels *p, const struct taps *down, const struct taps *across,
-                      int64_t size, uint8_t *rgb, struct err *err)
-{
-    const int64_t row_bytes = p->width * C;
+    const int64_t row_bytes = p->width * C, spare = MIXING_SPARE + C * across->most;
     int32_t *sum = NULL;
     uint8_t *row;
 
-    if (try_realloc((void **)&sum, (size_t)row_bytes * (sizeof *sum + 1), "a row of pixels", err) <
-        0)
+    if (try_realloc((void **)&sum, (size_t)row_bytes * (sizeof *sum + 1) + (size_t)spare,
+                    "a row of pixels", err) < 0)
         return err->code;
     row = (uint8_t *)(sum + row_bytes);
-    for (int64_t i = 0; i < size; i++) {
-        mix_rows(p->rgb + down->first[i] * row_bytes, row_bytes, down->weight + i * down->most,
-                 down->n[i], row_bytes, sum, row);
-        mix_columns(row, across, size, rgb + i * size * C);
+    memset(row + row_bytes, 0, (size_t)spare);
+    for (int64_t i = 0; i < down->n_results; i++) {
+        mixing_rows(p->rgb + down->first[i] * row_bytes, row_bytes, down->weight + i * down->most,
+                    down->n[i], row_bytes, sum, row);
+        mixing_columns(row, across, rgb + i * across->n_results * C);
     }
     free(sum);
     return 0;
 }
 
-int pixels_resize(const struct pixels *p, const struct picture_box *box, int64_t size, uint8_t *rgb,
-                  struct err *err)
+int pixels_resize(const struct pixels *p, const struct picture_box *box, struct picture_size to,
+                  uint8_t *rgb, struct err *err)
 {
     const struct picture_box b = pixels_scaled(p, box);
-    struct taps down = {0}, across = {0};
-    int rc = make_taps(&down, b.y, b.height, size, p->y, p->height, err);
+    struct mixing_taps down = {0}, across = {0};
+    int rc = make_taps(&down, b.y, b.height, to.height, p->y, p->height, err);
 
     if (rc == 0)
-        rc = make_taps(&across, b.x, b.width, size, p->x, p->width, err);
+        rc = make_taps(&across, b.x, b.width, to.width, p->x, p->width, err);
     if (rc == 0)
-        rc = pixels_mix(p, &down, &across, size, rgb, err);
+        rc = pixels_mix(p, &down, &across, rgb, err);
     free_taps(&down);
     free_taps(&across);
     return rc;

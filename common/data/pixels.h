@@ -21,8 +21,8 @@ struct decoder;
 struct decoder_ops {
     int (*is)(const uint8_t *bytes, size_t n_bytes); /* do these begin such a file? */
     int (*open)(struct decoder **out, const uint8_t *bytes, size_t n_bytes, struct err *err);
-    /* Decode at least what resizing the box to `size` reads (pixels_around). */
-    int (*read)(struct decoder *d, const struct picture_box *box, int64_t size,
+    /* Decode at least what resizing the box to the size `to` reads (pixels_around). */
+    int (*read)(struct decoder *d, const struct picture_box *box, struct picture_size to,
                 enum picture_scale scale, struct pixels *out, struct err *err);
     void (*close)(struct decoder *d);
 };
@@ -35,9 +35,9 @@ struct decoder {
 
 extern const struct decoder_ops decoder_jpeg, decoder_png;
 
-/* Set p's x, y, width and height to the pixels that resizing the box to `size` reads; p has the
- * whole picture's width and height, and the scale. */
-void pixels_around(struct pixels *p, const struct picture_box *box, int64_t size);
+/* Set p's x, y, width and height to the pixels that resizing the box to the size `to` reads; p has
+ * the whole picture's width and height, and the scale. */
+void pixels_around(struct pixels *p, const struct picture_box *box, struct picture_size to);
 
 /* Refuse a picture of this size if it has too many pixels to decode, or none. */
 int pixels_check(int64_t width, int64_t height, struct err *err);
@@ -45,8 +45,8 @@ int pixels_check(int64_t width, int64_t height, struct err *err);
 /* Room for p->width by p->height pixels. */
 int pixels_alloc(struct pixels *p, struct err *err);
 
-/* Resize the box to rgb [size,size,3]. */
-int pixels_resize(const struct pixels *p, const struct picture_box *box, int64_t size, uint8_t *rgb,
-                  struct err *err);
+/* Resize the box to rgb [to.height,to.width,3]. */
+int pixels_resize(const struct pixels *p, const struct picture_box *box, struct picture_size to,
+                  uint8_t *rgb, struct err *err);
 
 #endif

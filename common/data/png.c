@@ -122,12 +122,12 @@ static int png_read_image_rows(struct png *p, struct err *err)
     return 0;
 }
 
-static int png_read(struct decoder *d, const struct picture_box *box, int64_t size,
+static int png_read(struct decoder *d, const struct picture_box *box, struct picture_size to,
                     enum picture_scale scale, struct pixels *out, struct err *err)
 {
     struct png *p = container_of(d, struct png, base);
 
-    (void)box, (void)size, (void)scale;
+    (void)box, (void)to, (void)scale;
     out->width = out->whole_width = d->width;
     out->height = out->whole_height = d->height;
     out->scale = 1;

@@ -8,7 +8,7 @@
 #include "base/util.h"
 #include "data/image.h"
 
-enum { N = 64, H = 5, W = 4, C = 3, IMAGE = H * W * C };
+enum { N = 64, H = 5, W = 11, C = 3, IMAGE = H * W * C };
 
 struct images {
     struct dataset base;

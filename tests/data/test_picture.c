@@ -21,7 +21,7 @@ static int read_box(const struct buf *file, const struct picture_box *box, int64
         memcpy(exact, file->data, file->len);
     rc = picture_open(&p, exact, file->len, err);
     if (rc == 0)
-        rc = picture_read(p, box, size, scale, rgb, err);
+        rc = picture_read(p, box, (struct picture_size){size, size}, scale, rgb, err);
     picture_close(p);
     free(exact);
     return rc;

@@ -91,13 +91,13 @@ static int is_small(const uint8_t *data, size_t size, int64_t most)
 {
     struct picture *p;
     struct err err;
-    int64_t width = 0, height = 0;
+    struct picture_size it = {0};
 
     if (picture_open(&p, data, size, &err) == 0) {
-        picture_size(p, &width, &height);
+        it = picture_size(p);
         picture_close(p);
     }
-    return width * height <= most;
+    return it.width * it.height <= most;
 }
 
 /* Read the middle third of the picture, or what is below it: 0, an error, or 1: it is too large. */
@@ -106,18 +106,18 @@ static int read_part(const uint8_t *data, size_t size, int is_below, struct err 
     uint8_t rgb[SIZE * SIZE * PICTURE_CHANNELS];
     struct picture *p = NULL;
     struct picture_box box;
-    int64_t width, height;
+    struct picture_size it;
     int rc = picture_open(&p, data, size, err);
 
     if (rc < 0)
         return rc;
-    picture_size(p, &width, &height);
-    box = (struct picture_box){(double)width / 5, (double)height * (1 + is_below) / 3,
-                               (double)width / 2, (double)height / 3};
-    rc = width * height > MOST_PIXELS
+    it = picture_size(p);
+    box = (struct picture_box){(double)it.width / 5, (double)it.height * (1 + is_below) / 3,
+                               (double)it.width / 2, (double)it.height / 3};
+    rc = it.width * it.height > MOST_PIXELS
              ? 1
-             : picture_read(p, &box, SIZE, flags & WHOLE ? PICTURE_WHOLE : PICTURE_SMALLEST, rgb,
-                            err);
+             : picture_read(p, &box, (struct picture_size){SIZE, SIZE},
+                            flags & WHOLE ? PICTURE_WHOLE : PICTURE_SMALLEST, rgb, err);
     picture_close(p);
     return rc;
 }
