@@ -18,6 +18,7 @@
 #include "driver/export.h"
 #include "driver/init.h"
 #include "driver/options.h"
+#include "driver/parting.h"
 #include "driver/record.h"
 #include "driver/reports.h"
 #include "driver/sample.h"
@@ -387,6 +388,8 @@ static int do_as_asked(struct options *o, char **argv)
         return daemon_end_output(init_run(o));
     else if (o->reports.n)
         return daemon_end_output(reports_run(o));
+    else if (o->compared.n)
+        return daemon_end_output(parting_run(o));
     else
         return main_start(o, argv);
     return daemon_end_output(STATUS_OK);

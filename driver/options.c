@@ -217,6 +217,14 @@ static const struct arg job_args[] = {
      "RUN",
      .of = OF(REPORT),
      .is_rare = 1},
+    {{"compare", OPT_STRING, AT(compared), .flags = OPT_MANY,
+      .help =
+          "Tell the first step at which two runs part, by the hashes of states and samples and by "
+          "the losses that both have in hashes.csv and metrics.csv. Exit with 0 if they are the "
+          "same as far as both go, or with 1 if they part."},
+     "RUN1 RUN2",
+     .of = OF(COMPARE),
+     .is_rare = 1},
     {{"init", OPT_STRING, AT(inits), .flags = OPT_MANY,
       .help = "Write a job file for the data in FOLDER, or in this file, and exit. The format is "
               "recognised by the files, and each key has a comment. One of several folders may be "
@@ -411,6 +419,14 @@ static int verb_comes_first(const struct options *o, int argc, char **argv, stru
     return err->code;
 }
 
+static int options_has_word(int argc, char **argv, const char *word)
+{
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], word))
+            return 1;
+    return 0;
+}
+
 int options_parse(int argc, char **argv, struct options *out, struct err *err)
 {
     struct arg_group groups[OPTIONS_GROUPS];
@@ -430,6 +446,8 @@ int options_parse(int argc, char **argv, struct options *out, struct err *err)
         return rc;
     if (out->wish.is_word)
         out->args.operands = verb_operands(out->wish.verb);
+    else if (options_has_word(argc, argv, "--compare")) /* its second run stands alone */
+        out->args.operands = verb_operands(VERB_COMPARE);
     rc = args_parse(groups, OPTIONS_GROUPS, argc, argv, &out->args, err);
     if (rc < 0)
         return verb_comes_first(out, argc, argv, err);
@@ -442,7 +460,7 @@ int options_parse(int argc, char **argv, struct options *out, struct err *err)
     rc = verb_check(&out->wish, &out->args, err);
     follow_verb(out);
     if (rc < 0 || out->wish.verb == VERB_HELP || out->help_job || out->make_secret || out->status ||
-        out->trace_s > 0 || out->reports.n || out->inits.n)
+        out->trace_s > 0 || out->reports.n || out->inits.n || out->compared.n)
         return rc;
     if (out->drain)
         return check_drain(out, err);

@@ -30,14 +30,15 @@ struct options {
     struct arg_list injects;
     struct injection_list inject; /* the faults that `injects` describe */
     const char *host;
-    const char *http;        /* NULL: not given */
-    const char *make_secret; /* NULL: not given */
-    const char *drain;       /* NULL: not given */
-    double trace_s;          /* 0: not given */
-    struct arg_list reports; /* the runs to report on */
-    struct arg_list inits;   /* the folders to make a job file for */
-    const char *out;         /* with reports or inits: the file; NULL: not given */
-    const char *like;        /* with --help-job: the keys about this word; NULL: all */
+    const char *http;         /* NULL: not given */
+    const char *make_secret;  /* NULL: not given */
+    const char *drain;        /* NULL: not given */
+    double trace_s;           /* 0: not given */
+    struct arg_list reports;  /* the runs to report on */
+    struct arg_list compared; /* the runs to compare */
+    struct arg_list inits;    /* the folders to make a job file for */
+    const char *out;          /* with reports or inits: the file; NULL: not given */
+    const char *like;         /* with --help-job: the keys about this word; NULL: all */
     int64_t port;
     int n_ports;             /* the driver takes the first of so many from `port` on that is free */
     char launch[LAUNCH_JOB]; /* the launcher's name of the job, or "" */

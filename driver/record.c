@@ -17,8 +17,10 @@
 #include "driver/traces.h"
 #include "job/imported.h"
 #include "report/began.h"
+#include "report/hashes.h"
 #include "report/incidents.h"
 #include "report/meter.h"
+#include "report/metrics.h"
 
 char *record_path(const struct options *o, const struct job *job)
 {
@@ -244,7 +246,9 @@ int record_open(struct record *r, const struct options *o, const struct job *job
     }
     r->events = record_open_events(r);
     if (job->report.every_steps > 0)
-        r->metrics = metrics_new(r->dir.path, disk);
+        r->metrics = series_new(r->dir.path, &metrics_series, disk);
+    if (job->checkpoint.hashes > 0)
+        r->hashes = series_new(r->dir.path, &hashes_series, disk);
     if (job->report.tensorboard)
         r->board = board_new(r->dir.path, r->dir.run, job, disk);
     r->drawing = drawing_new(r->dir.path, disk, STDOUT_FILENO);
@@ -342,7 +346,7 @@ void record_event(struct record *r, const struct session_event *ev)
 {
     if (may_be_the_end(ev->kind))
         meter_clear();
-    if (ev->kind != EVENT_ROW)
+    if (ev->kind != EVENT_ROW && ev->kind != EVENT_HASHES)
         record_hand_rows(r);
     traces_event(r->traces, ev);
     if (r->board)
@@ -354,6 +358,9 @@ void record_event(struct record *r, const struct session_event *ev)
     case EVENT_ROW:
         record_hold_row(r, &ev->row);
         break;
+    case EVENT_HASHES:
+        record_hold_hashes(r, &ev->hashes);
+        return;
     case EVENT_REFUSED:
         audit_refused(r->audit, ev->text);
         return;
@@ -367,7 +374,9 @@ void record_event(struct record *r, const struct session_event *ev)
     case EVENT_FORM:
         let_disk(r, begin_training);
         if (r->metrics)
-            metrics_go_on(r->metrics, ev->step);
+            series_go_on(r->metrics, ev->step);
+        if (r->hashes)
+            series_go_on(r->hashes, ev->step);
         r->has_trained = 1;
         break;
     case EVENT_EPOCH:
@@ -450,13 +459,15 @@ void record_close(struct record *r, int status)
     if (r->dir.path && (status == STATUS_USAGE || (status == STATUS_STOPPED && !r->has_trained)))
         run_dir_discard(&r->dir);
     events_free(r->events);
-    metrics_free(r->metrics);
+    series_free(r->metrics);
+    series_free(r->hashes);
     board_free(r->board);
     drawing_free(r->drawing);
     traces_free(r->traces);
     audit_free(r->audit);
     run_dir_fini(&r->dir);
     free(r->row);
+    free(r->hash_row);
     free(r->checkpoint);
     free(r->no_energy);
 }

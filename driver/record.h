@@ -10,8 +10,8 @@
 #include "job/job.h"
 #include "report/audit.h"
 #include "report/events.h"
-#include "report/metrics.h"
 #include "report/run_dir.h"
+#include "report/series.h"
 #include "report/table.h"
 #include "see/board.h"
 #include "session/standby.h"
@@ -23,13 +23,16 @@ struct record {
     struct writer *disk; /* borrowed; it does all writing from the claim on */
     struct events *events;
     struct audit *audit;
-    struct metrics *metrics; /* NULL: report.every_steps is 0 */
-    struct board *board;     /* NULL: report.tensorboard is false */
-    struct exec *exec;       /* NULL: report.exec is not set */
+    struct series *metrics; /* NULL: report.every_steps is 0 */
+    struct series *hashes;  /* NULL: checkpoint.hashes is 0 */
+    struct board *board;    /* NULL: report.tensorboard is false */
+    struct exec *exec;      /* NULL: report.exec is not set */
     struct drawing *drawing;
     struct traces *traces;
     struct metrics_row *row; /* [n_rows] that wait for another event (driver/record_rows.c) */
     int n_rows, row_room;
+    struct hashes_row *hash_row; /* [n_hash_rows] likewise */
+    int n_hash_rows, hash_row_room;
     struct table table;
     int is_live;                   /* 1: standard error is a terminal, which shows a live line */
     int has_trained;               /* 1: the ranks have formed */
@@ -58,6 +61,7 @@ void record_event(struct record *r, const struct session_event *ev);
 /* Rows of short steps come together.  They wait for the next event of another kind, or until
  * record_hand_rows is called, so that the disk's thread wakes once for all of them. */
 void record_hold_row(struct record *r, const struct metrics_row *row);
+void record_hold_hashes(struct record *r, const struct hashes_row *row);
 void record_hand_rows(struct record *r);
 
 /* Write the last collectives of all ranks to a file of its own, under incidents/. */

@@ -144,6 +144,19 @@ static const struct verb_row verbs[] = {
              "  dpdriver report runs/demo --out demo.html\n"
              "  dpdriver report demo demo-2             compares runs, in report.html here\n",
          .why = "leave one of them out"},
+    [VERB_COMPARE] =
+        {.name = "compare",
+         .option = "compare",
+         .operands = {"compare"},
+         .usage = "RUN1 RUN2",
+         .needs = "compare",
+         .line = "find the first step where runs part",
+         .text = "Compares two runs by their hashes.csv and the losses of their metrics.csv, and\n"
+                 "tells the first step at which they are not the same.  RUN1 and RUN2 are run\n"
+                 "directories, or NAMEs of runs/NAME.\n"
+                 "\n"
+                 "  dpdriver compare demo demo-2\n",
+         .why = "leave one of them out"},
     [VERB_DRAIN] =
         {.name = "drain",
          .option = "drain",

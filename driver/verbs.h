@@ -27,6 +27,7 @@ enum verb {
     VERB_STATUS,
     VERB_TRACE,
     VERB_REPORT,
+    VERB_COMPARE,
     VERB_SECRET,
     VERB_INIT,
     VERB_KEYS,

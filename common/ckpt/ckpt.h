@@ -51,8 +51,10 @@ struct ckpt_state {
     int64_t epoch_weight, row_weight; /* of the targets, units of 2^-24: op/control.h */
     int64_t row_loss, row_targets;    /* sums of the steps since the last row of metrics.csv */
     int64_t row_steps;                /* ... and how many steps; 0 if the file does not say */
-    double grad_norm;                 /* of the last step, before clipping; NAN: not known */
-    int64_t n_updates;                /* steps that the optimizer made; skipped ones do not count */
+    /* Of the last step alone; weight 0: it was not applied; -1: the file does not say. */
+    int64_t step_loss, step_weight;
+    double grad_norm;    /* of the last step, before clipping; NAN: not known */
+    int64_t n_updates;   /* steps that the optimizer made; skipped ones do not count */
     int n_ranks;         /* when it was written; a run may go on with any other number */
     struct hash128 data; /* fingerprint of the data; 0 if the version that wrote it kept none */
     struct hash128 base; /* of the packed base that model.base keeps out of the files; 0: none */

@@ -34,6 +34,8 @@ static const struct {
     {"row_steps", offsetof(struct ckpt_state, row_steps)},
     {"epoch_weight", offsetof(struct ckpt_state, epoch_weight)},
     {"row_weight", offsetof(struct ckpt_state, row_weight)},
+    {"step_loss", offsetof(struct ckpt_state, step_loss)},
+    {"step_weight", offsetof(struct ckpt_state, step_weight)},
     {"average_first", offsetof(struct ckpt_state, average_first)},
 };
 
@@ -151,10 +153,11 @@ static json_t *find_number(json_t *root, const char *key)
 }
 
 /* Version 0.1.0 wrote no sums of a row of metrics.csv: they are 0 then.  Versions without class
- * weights wrote no sums of weights, and older ones not where the mean of weights begins. */
+ * weights wrote no sums of weights, and older ones not where the mean of weights begins, nor the
+ * last step's loss. */
 static int may_be_missing(const char *key)
 {
-    return !strncmp(key, "row_", 4) || !strcmp(key, "epoch_weight") ||
+    return !strncmp(key, "row_", 4) || !strncmp(key, "step_", 5) || !strcmp(key, "epoch_weight") ||
            !strcmp(key, "average_first");
 }
 
@@ -164,14 +167,23 @@ static int64_t weight_of(int64_t n_targets)
     return n_targets > INT64_MAX >> 24 ? INT64_MAX : n_targets << 24;
 }
 
+/* A sum of losses: a network's own loss may be below 0, and a weight that is not known is -1. */
+static int may_be_negative(const char *key)
+{
+    const size_t n = strlen(key);
+
+    return (n > 5 && !strcmp(key + n - 5, "_loss")) || !strcmp(key, "step_weight");
+}
+
 static int state_read_numbers(json_t *root, const char *path, struct ckpt_state *s, struct err *err)
 {
+    s->step_weight = -1;
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
         json_t *v = find_number(root, numbers[i].key);
 
         if (!v && may_be_missing(numbers[i].key))
             continue;
-        if (!json_is_integer(v) || json_integer_value(v) < 0)
+        if (!json_is_integer(v) || (json_integer_value(v) < 0 && !may_be_negative(numbers[i].key)))
             return err_set(err, ERR_CORRUPT, "%s: \"%s\" is missing or not a number >= 0", path,
                            numbers[i].key);
         *number_at(s, i) = json_integer_value(v);

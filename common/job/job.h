@@ -120,6 +120,7 @@ struct job_checkpoint {
     int64_t every_epochs; /* 0: not by epochs */
     int64_t every_steps;  /* 0: not by steps */
     int64_t keep;         /* generations kept, >= 1 */
+    int64_t hashes;       /* a row of hashes.csv after so many steps; 0: none */
 };
 
 struct job_report {

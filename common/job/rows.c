@@ -352,6 +352,11 @@ static const struct option last_rows[] = {
              "It is written beside training, and one that is due meanwhile follows it."},
     {"checkpoint.keep", OPT_INT, AT(checkpoint.keep), "3", 1, 1e6, .unit = "checkpoints",
      .flags = OPT_RESUME, .help = "The number of newest checkpoints that are kept."},
+    {"checkpoint.hashes", OPT_INT, AT(checkpoint.hashes), "100", 0, 1e12, .unit = "steps",
+     .flags = OPT_RESUME,
+     .help = "hashes.csv gets a row for every so many steps: hashes of state and samples, and the "
+             "loss, by which --replay and --compare tell whether a step is the same; with 0 there "
+             "is no such file."},
 
     {"report.every_steps", OPT_INT, AT(report.every_steps), "10", 0, 1e12, .unit = "steps",
      .flags = OPT_RESUME,

@@ -430,8 +430,8 @@ void events_add(struct events *e, const struct session_event *ev)
 
     if (ev->kind == EVENT_ROW)
         events_add_row(e, ev);
-    if (ev->kind == EVENT_PROGRESS || ev->kind == EVENT_ROW || ev->kind == EVENT_REFUSED ||
-        ev->kind == EVENT_SPANS || ev->kind == EVENT_TRACED)
+    if (ev->kind == EVENT_PROGRESS || ev->kind == EVENT_ROW || ev->kind == EVENT_HASHES ||
+        ev->kind == EVENT_REFUSED || ev->kind == EVENT_SPANS || ev->kind == EVENT_TRACED)
         return;
     ASSERT((size_t)ev->kind < ARRAY_LEN(kinds) && kinds[ev->kind].name);
     o = event_new(kinds[ev->kind].name);

@@ -78,6 +78,7 @@ enum event_kind {
     EVENT_FIRST_STEP, /* first_step */
     EVENT_PROGRESS,   /* progress; not for events.jsonl */
     EVENT_ROW,        /* row; for metrics.csv alone */
+    EVENT_HASHES,     /* hashes; for hashes.csv alone */
     EVENT_EPOCH,      /* epoch */
     EVENT_CHECKPOINT, /* checkpoint; step; text: the path */
     EVENT_LOST,       /* lost; rank; text: why */
@@ -176,6 +177,7 @@ struct session_event {
             double loss, samples_per_second;
         } progress;
         struct metrics_row row;
+        struct hashes_row hashes;
         struct session_epoch epoch;
         struct {
             double seconds;         /* the time to write it */

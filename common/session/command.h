@@ -75,6 +75,7 @@ enum engine_request {
     X(FORMED, formed)         \
     X(STEP, step)             \
     X(ROW, row)               \
+    X(HASHES, hashes)         \
     X(REBALANCE, rebalance)   \
     X(BUCKETS, buckets)       \
     X(EPOCH, epoch)           \
@@ -245,6 +246,15 @@ struct metrics_row {
     double samples_per_second; /* of the steps that this process made; NAN: none */
 };
 
+/* A row of hashes.csv, about one step. */
+struct hashes_row {
+    int64_t step;     /* steps done, this one included */
+    uint64_t state;   /* the hash of the state after it (state/digest.h) */
+    uint64_t samples; /* of the numbers of the global batch's samples, in their order */
+    double loss;      /* of this step alone; NAN: it was not applied */
+    int has_state;    /* 0: the ranks' weights differ after this step, so it has no such hash */
+};
+
 struct span_name {
     char text[SPANS_NAME];
 };
@@ -303,6 +313,7 @@ struct report {
         } step;
         struct metrics_row
             row; /* REPORT_ROW: rank 0's alone, not sent; may be the last one again */
+        struct hashes_row hashes; /* REPORT_HASHES: likewise */
         struct { /* REPORT_REBALANCE: rank 0's alone, not sent: ranks' shares from this step on */
             int64_t step;
             int n_ranks;

@@ -76,6 +76,14 @@ static void note_row(struct driver *d, int rank, struct report *r)
     driver_event(d, &e);
 }
 
+static void note_hashes(struct driver *d, int rank, struct report *r)
+{
+    struct session_event e = event_of_job(EVENT_HASHES, r->hashes.step);
+    (void)rank;
+    e.hashes = r->hashes;
+    driver_event(d, &e);
+}
+
 static void note_rebalance(struct driver *d, int rank, struct report *r)
 {
     struct session_event e = event_of_job(EVENT_REBALANCE, r->rebalance.step);
@@ -187,10 +195,11 @@ static const struct news {
     int is_of_rank_0; /* 1: only rank 0 sends it */
     int is_lasting;   /* 1: it counts in any stage, and when its formation is over, too */
 } news[] = {
-    [REPORT_INJECT] = {inject_happens, 0, 1},    [REPORT_ROW] = {note_row, 1, 1},
-    [REPORT_REBALANCE] = {note_rebalance, 1, 1}, [REPORT_BUCKETS] = {note_buckets, 1, 1},
-    [REPORT_STEP] = {note_step, 1, 0},           [REPORT_FAULT] = {note_fault, 0, 0},
-    [REPORT_WARNING] = {note_warning, 0, 0},     [REPORT_SPANS] = {note_spans, 0, 1},
+    [REPORT_INJECT] = {inject_happens, 0, 1}, [REPORT_ROW] = {note_row, 1, 1},
+    [REPORT_HASHES] = {note_hashes, 1, 1},    [REPORT_REBALANCE] = {note_rebalance, 1, 1},
+    [REPORT_BUCKETS] = {note_buckets, 1, 1},  [REPORT_STEP] = {note_step, 1, 0},
+    [REPORT_FAULT] = {note_fault, 0, 0},      [REPORT_WARNING] = {note_warning, 0, 0},
+    [REPORT_SPANS] = {note_spans, 0, 1},
 };
 
 /* The row of the report, or NULL. */

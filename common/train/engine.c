@@ -58,7 +58,7 @@ static void engine_send(void *arg, struct report *r)
     struct engine *e = arg;
 
     r->generation = atomic_load(&e->running_generation);
-    if (r->kind == REPORT_ROW) /* the loop would take a processor from a rank with each row */
+    if (r->kind == REPORT_ROW || r->kind == REPORT_HASHES) /* the loop would take a processor */
         mailbox_leave(e->reports, &r->mail);
     else
         mailbox_put(e->reports, &r->mail);

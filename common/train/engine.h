@@ -1,8 +1,9 @@
 /* engine - runs one rank's trainer (train/trainer.h) on a thread of its own, by commands.
  *
  * Commands and reports are described in session/command.h.  A daemon's loop makes one engine, posts
- * commands to it, and receives the engine's reports in a mailbox.  A REPORT_ROW is left there
- * without waking the loop, which takes it with the REPORT_STEP that follows.  No call blocks the
+ * commands to it, and receives the engine's reports in a mailbox.  A REPORT_ROW or
+ * REPORT_HASHES is left there without waking the loop, which takes it with the REPORT_STEP that
+ * follows.  No call blocks the
  * loop, except engine_free.  The engine owns everything that this rank trains with: graph,
  * programs, memory, data and collectives.
  *

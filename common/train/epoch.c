@@ -11,6 +11,7 @@
 #include "session/action.h" /* NOT_MEASURED */
 #include "state/shards.h"
 #include "step/timing.h"
+#include "train/hashes.h"
 #include "train/meet.h"
 #include "train/statistics.h"
 #include "train/trainer_impl.h"
@@ -79,6 +80,8 @@ static void add_up(struct ckpt_state *at, const struct step_result *s, int64_t n
     at->step++;
     at->row_steps++;
     at->grad_norm = s->grad_norm;
+    at->step_loss = s->applied ? s->control.loss : 0;
+    at->step_weight = s->applied ? weight : 0;
     if (!s->applied) {
         at->epoch_skipped++;
         return;
@@ -234,6 +237,8 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct timing *m, enum ep
                                  feed_waited_ns(t->step.feed), n_samples);
         t->row_samples += n_samples;
         report_row(t); /* the loop takes it with the next REPORT_STEP */
+        if (at->step < last && hashes_tell(t, err) < 0)
+            return err->code;
         report_step(t, m, epoch);
         rc = trainer_save_if_due(t, &s, last, err);
         if (rc < 0)
@@ -421,6 +426,8 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
             at->epoch_samples = at->epoch_skipped = 0;
     rc = timing_start(&m, n, err);
     continue_timing(t, epoch, &m);
+    if (rc == 0 && !t->has_stepped)
+        rc = hashes_tell(t, err);
     if (rc == 0 && at->step < last)
         rc = trainer_start_feed(t, last, err);
     m.wait_ns = step_waited_ns(&t->step);
@@ -446,6 +453,8 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
         rc = broadcast_stats(t, err);
     if (rc == 0 && (end == EPOCH_WHOLE || end == EPOCH_MAX_STEPS))
         rc = renew_statistics(t, epoch, &m, err);
+    if (rc == 0 && at->step == last)
+        rc = hashes_tell(t, err);
     if (rc == 0)
         rc = fill_epoch(t, epoch, end, &m, done, err);
     if (rc == 0)

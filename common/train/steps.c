@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/util.h"
+#include "train/hashes.h"
 #include "train/trainer_impl.h"
 
 /* ---- step_hooks ---- */
@@ -52,10 +53,13 @@ static int steps_rests(void *arg, int64_t step)
            balance_is_due(t, step + 1);
 }
 
-/* This rank has a part in a checkpoint of the step. */
+/* This rank has a part in a checkpoint of the step, or hashes its state. */
 static int steps_looks(void *arg, int64_t step)
 {
     const struct trainer *t = arg;
+
+    if (t->rank == 0 && hashes_are_due(t, step + 1))
+        return 1;
 
     return (t->saver || t->state->shards) &&
            (t->is_checkpoint_due || ends_with_checkpoint(t, step));

@@ -123,6 +123,12 @@ VERB_CASES = [
     (["report", "typo"], r"--report: there is no run directory typo, nor runs/typo"),
     (["report", "typo", "--job", "x"], r"\"dpdriver report\" takes no --job"),
     (["--report", "typo", "--status"], r"--report and --status: leave one of them out"),
+    (["compare"], r"needs a word: dpdriver compare RUN1 RUN2"),
+    (["compare", "typo"], r"--compare: 1 runs are given, want 2"),
+    (["compare", "typo", "typo"], r"--compare: there is no run directory typo, nor runs/typo"),
+    (["compare", "a", "b", "--job", "x"], r"\"dpdriver compare\" takes no --job"),
+    (["--compare", "typo", "typo"], r"--compare: there is no run directory typo"),
+    (["--compare", "a", "b", "--status"], r"--compare and --status: leave one of them out"),
     (["--out", "x", "--nranks", "1"], r"--out belongs to --report and --init"),
     (["trace", "1", "typo"], r"--trace: there is no run directory typo"),
     (["drain", "1 2"], r"--drain 1 2: want the number of a rank"),
@@ -251,9 +257,9 @@ class Args(dp.Case):
         self.assertEqual(told("keys", "Batch"), told("--help-job", "--like", "batch"))
         verbs = re.findall(r"^  (\w+) +.*", told("help").split("\n\n")[2], re.MULTILINE)
         self.assertEqual(verbs, ["train", "evaluate", "predict", "export", "merge", "sample",
-                                 "standby", "drain", "status", "trace", "report", "secret", "init",
-                                 "keys", "help"])
-        self.assertLessEqual(len(told("help").splitlines()), 43)
+                                 "standby", "drain", "status", "trace", "report", "compare",
+                                 "secret", "init", "keys", "help"])
+        self.assertLessEqual(len(told("help").splitlines()), 44)
         options, daily = {}, {}
         for verb in verbs:
             summary, whole = told(verb, "--help"), told("help", verb)

@@ -213,6 +213,7 @@ static const struct row {
     {"checkpoint.every_epochs", "0"},
     {"checkpoint.every_steps", "50"},
     {"checkpoint.keep", "1"},
+    {"checkpoint.hashes", "50"},
     {"report.every_steps", "50"},
     {"report.price_per_rank_hour", "2.5"},
     {"report.trace", "[3, 7]"},

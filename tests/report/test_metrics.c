@@ -11,14 +11,15 @@
 #include "ckpt/owner.h"
 #include "folder.h"
 #include "report/metrics.h"
+#include "session/command.h"
 
 #define HEADER "step,epoch,loss,learning_rate,grad_norm,samples_per_second\n"
 
-static struct metrics *begin(int64_t step)
+static struct series *begin(int64_t step)
 {
-    struct metrics *m = metrics_new(".", NULL);
+    struct series *m = series_new(".", &metrics_series, NULL);
 
-    metrics_go_on(m, step);
+    series_go_on(m, step);
     return m;
 }
 
@@ -32,11 +33,11 @@ static struct metrics_row row_of(int64_t step)
                                 .samples_per_second = 1e6};
 }
 
-static void add(struct metrics *m, int64_t step)
+static void add(struct series *m, int64_t step)
 {
     const struct metrics_row row = row_of(step);
 
-    metrics_add(m, &row, 1);
+    series_add(m, &row, 1);
 }
 
 static void assert_file(const char *want)
@@ -49,7 +50,7 @@ static void assert_file(const char *want)
 
 static void test_rows(void **state)
 {
-    struct metrics *m = begin(0);
+    struct series *m = begin(0);
 
     (void)state;
     assert_file(HEADER);
@@ -57,26 +58,26 @@ static void test_rows(void **state)
     add(m, 10); /* told again by a driver that took over */
     add(m, 30);
     assert_file(HEADER "10,1,2.5,0.1,2,1000000\n30,1,7.5,0.1,nan,1000000\n");
-    metrics_go_on(m, 30); /* a rank was replaced */
+    series_go_on(m, 30); /* a rank was replaced */
     add(m, 30);
     add(m, 40);
     assert_file(HEADER
                 "10,1,2.5,0.1,2,1000000\n30,1,7.5,0.1,nan,1000000\n40,1,inf,0.1,2,1000000\n");
-    metrics_free(m);
+    series_free(m);
 }
 
 /* Rows that come together are written together, but for those that are there, or come twice. */
 static void test_rows_together(void **state)
 {
     const struct metrics_row rows[] = {row_of(10), row_of(20), row_of(20), row_of(30)};
-    struct metrics *m = begin(0);
+    struct series *m = begin(0);
 
     (void)state;
     add(m, 10);
-    metrics_add(m, rows, 0);
-    metrics_add(m, rows, ARRAY_LEN(rows));
+    series_add(m, rows, 0);
+    series_add(m, rows, ARRAY_LEN(rows));
     assert_file(HEADER "10,1,2.5,0.1,2,1000000\n20,1,5,0.1,2,1000000\n30,1,7.5,0.1,nan,1000000\n");
-    metrics_free(m);
+    series_free(m);
 }
 
 /* Of rows that come together, and of which the disk takes a part, none is left, and later ones
@@ -86,25 +87,25 @@ static void test_full_disk_for_some(void **state)
     const struct metrics_row rows[] = {row_of(10), row_of(20)};
     const rlim_t room = sizeof HEADER - 1 + 30; /* one row */
     struct rlimit limit;
-    struct metrics *m = begin(0);
+    struct series *m = begin(0);
 
     (void)state;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){room, limit.rlim_max}), 0);
-    metrics_add(m, rows, ARRAY_LEN(rows));
+    series_add(m, rows, ARRAY_LEN(rows));
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
     assert_file(HEADER);
     add(m, 30);
     assert_file(HEADER "30,1,7.5,0.1,nan,1000000\n");
-    metrics_free(m);
+    series_free(m);
 }
 
 /* A disk that is full for the header has room later: the rows then stand below the header. */
 static void test_full_disk(void **state)
 {
     struct rlimit limit;
-    struct metrics *m;
+    struct series *m;
 
     (void)state;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
@@ -116,7 +117,7 @@ static void test_full_disk(void **state)
     assert_file("");
     add(m, 20);
     assert_file(HEADER "20,1,5,0.1,2,1000000\n");
-    metrics_free(m);
+    series_free(m);
 }
 
 /* The steps of the file, and whether a row can be added after it. */
@@ -139,7 +140,7 @@ static void test_going_on(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct metrics *m;
+        struct series *m;
 
         write_text("metrics.csv", cases[i].before);
         m = begin(cases[i].step);
@@ -147,20 +148,20 @@ static void test_going_on(void **state)
         add(m, 40);
         snprintf(want, sizeof want, "%s40,1,inf,0.1,2,1000000\n", cases[i].after);
         assert_file(want);
-        metrics_free(m);
+        series_free(m);
     }
 }
 
 /* A file of many rows is longer than what is read at once. */
 static void test_long_file(void **state)
 {
-    struct metrics *m = begin(0);
+    struct series *m = begin(0);
 
     (void)state;
     for (int64_t step = 1; step <= 2000; step++)
         add(m, step);
-    metrics_free(m);
-    metrics_free(begin(1));
+    series_free(m);
+    series_free(begin(1));
     assert_file(HEADER "1,1,0.25,0.1,2,1000000\n");
 }
 
@@ -174,25 +175,25 @@ static void test_long_line(void **state)
     (void)state;
     sprintf(text + n, "99,1,%0505d\n", 0); /* 511 bytes */
     write_text("metrics.csv", text);
-    metrics_free(begin(5));
+    series_free(begin(5));
     assert_file(text);
 }
 
 static void test_other_columns(void **state)
 {
-    struct metrics *m;
+    struct series *m;
 
     (void)state;
     write_text("metrics.csv", "step,loss\n10,1\n");
     m = begin(20);
     add(m, 30);
     assert_file("step,loss\n10,1\n");
-    metrics_free(m);
+    series_free(m);
 }
 
 static void test_other_owner(void **state)
 {
-    struct metrics *m = begin(0);
+    struct series *m = begin(0);
 
     (void)state;
     add(m, 10);
@@ -200,9 +201,54 @@ static void test_other_owner(void **state)
                         "\"term\": 2, \"host\": \"other\", \"boot\": \"b\", \"pid\": 1, "
                         "\"pid_space\": 1, \"started\": 1}");
     add(m, 20);
-    metrics_go_on(m, 0);
+    series_go_on(m, 0);
     assert_file(HEADER "10,1,2.5,0.1,2,1000000\n");
-    metrics_free(m);
+    series_free(m);
+}
+
+static void test_read(void **state)
+{
+    static const struct {
+        const char *text;
+        int64_t n_rows; /* -1: it is refused */
+    } rows[] = {
+        {HEADER, 0},
+        {HEADER "10,1,2.5,0.1,2,1\n30,1,7.5,0.1,nan,1\n", 2},
+        {HEADER "10,1,2.5,0.1,2,1\n30,1,7.5,0.1,nan,1", 1}, /* torn */
+        {HEADER "10,1,,,,\n", 1},
+        {"", -1},
+        {"step,loss\n10,1\n", -1},
+        {HEADER "10,1,2.5,0.1,2\n", -1},
+        {HEADER "10,1,2.5,0.1,2,1,1\n", -1},
+        {HEADER "30,1,2.5,0.1,2,1\n30,1,2.5,0.1,2,1\n", -1},
+        {HEADER "0,1,2.5,0.1,2,1\n", -1},
+        {HEADER "1x,1,2.5,0.1,2,1\n", -1},
+        {HEADER "\n", -1},
+    };
+    struct series_table t;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(series_read(".", &metrics_series, &t, &err), SERIES_NONE);
+    assert_int_equal(t.n_rows, 0);
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        write_text("metrics.csv", rows[i].text);
+        if (rows[i].n_rows < 0) {
+            assert_int_equal(series_read(".", &metrics_series, &t, &err), ERR_CORRUPT);
+            continue;
+        }
+        assert_int_equal(series_read(".", &metrics_series, &t, &err), 0);
+        assert_int_equal(t.n_rows, rows[i].n_rows);
+        assert_int_equal(series_find(&t, 31), t.n_rows);
+        assert_int_equal(series_find(&t, 1), 0);
+        if (t.n_rows == 2) {
+            assert_int_equal(series_find(&t, 11), 1);
+            assert_int_equal(series_step(&t, 1), 30);
+            assert_string_equal(series_field(&t, 1, 2), "7.5");
+            assert_string_equal(series_field(&t, 1, 5), "1");
+        }
+        series_table_fini(&t);
+    }
 }
 
 int main(void)
@@ -217,6 +263,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_long_line, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_other_columns, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_other_owner, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_read, folder_setup, folder_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
