@@ -28,7 +28,15 @@
  * softmax_xent_train logits, labels, metrics, scalars, scaler? -> dlogits (may be in place of
  *                    logits)
  *   Loss and gradient in one: program/fuse.c replaces both nodes by this one where no other node
- *   reads prob. */
+ *   reads prob.
+ *
+ * label_log_p        logits [N,C], labels I32 [N] -> y F32 [N,1], lse? F32 [N]
+ *   lse = log(sum of exp(logits)) of each row, and y = logits[label] - lse: the logarithm of the
+ *   label's probability.  y is 0 where the label is SAMPLE_IGNORED, and NaN for any other label
+ *   outside [0,C).
+ *
+ * label_log_p_grad   logits, labels, lse, dy F32 [N,1] -> dlogits (may be in place of logits)
+ *   dlogits[c] = ([c = label] - exp(logits[c] - lse)) * dy, and 0 where the label is ignored. */
 #include "op/infer.h"
 #include "op/scaler.h"
 
@@ -107,4 +115,64 @@ const struct op_def op_softmax_xent_train = {
     .flags = OP_ROWS | OP_EFFECT | OP_LOSS | OP_INPLACE,
     .typed_in = 1u << SOFTMAX_XENT_TRAIN_LOGITS,
     .typed_out = 1u << SOFTMAX_XENT_TRAIN_DLOGITS,
+};
+
+static int label_log_p_infer(const struct graph *g, const struct node *n,
+                             struct value out[NODE_MAX_OUT], struct err *err)
+{
+    const int rc = op_want_labels(g, n, LABEL_LOG_P_LOGITS, LABEL_LOG_P_LABELS, err);
+    int64_t rows;
+
+    if (rc < 0)
+        return rc;
+    rows = op_shape(g, n, LABEL_LOG_P_LOGITS)->dim[0];
+    op_out(out, LABEL_LOG_P_Y, DTYPE_F32, SHAPE(rows, 1));
+    op_out(out, LABEL_LOG_P_LSE, DTYPE_F32, SHAPE(rows));
+    return 0;
+}
+
+static int label_log_p_infer_grad(const struct graph *g, const struct node *n,
+                                  struct value out[NODE_MAX_OUT], struct err *err)
+{
+    int rc = op_want_labels(g, n, LABEL_LOG_P_GRAD_LOGITS, LABEL_LOG_P_GRAD_LABELS, err);
+    int64_t rows;
+
+    if (rc < 0)
+        return rc;
+    rows = op_shape(g, n, LABEL_LOG_P_GRAD_LOGITS)->dim[0];
+    if ((rc = op_want_shape(g, n, LABEL_LOG_P_GRAD_LSE, SHAPE(rows), err)) < 0 ||
+        (rc = op_want_shape(g, n, LABEL_LOG_P_GRAD_DY, SHAPE(rows, 1), err)) < 0)
+        return rc;
+    op_out(out, LABEL_LOG_P_GRAD_DLOGITS, DTYPE_F32, *op_shape(g, n, LABEL_LOG_P_GRAD_LOGITS));
+    return 0;
+}
+
+static int label_log_p_backward(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
+                                const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
+{
+    const int in[] = {[LABEL_LOG_P_GRAD_LOGITS] = n->in[LABEL_LOG_P_LOGITS],
+                      [LABEL_LOG_P_GRAD_LABELS] = n->in[LABEL_LOG_P_LABELS],
+                      [LABEL_LOG_P_GRAD_LSE] = n->out[LABEL_LOG_P_LSE],
+                      [LABEL_LOG_P_GRAD_DY] = dout[LABEL_LOG_P_Y]};
+    int *dlogits = &din[LABEL_LOG_P_LOGITS];
+
+    (void)want;
+    *dlogits = op_grad_out(g, n->in[LABEL_LOG_P_LOGITS]);
+    return graph_node(g, OP_label_log_p_grad, &n->attr, in, 4, dlogits, op_name(g, n, "grad"), err);
+}
+
+const struct op_def op_label_log_p = {
+    .infer = label_log_p_infer,
+    .grad = label_log_p_backward,
+    OP_SIGNATURE(label_log_p),
+    .flags = OP_ROWS,
+    .typed_in = 1u << LABEL_LOG_P_LOGITS,
+};
+
+const struct op_def op_label_log_p_grad = {
+    .infer = label_log_p_infer_grad,
+    OP_SIGNATURE(label_log_p_grad),
+    .flags = OP_ROWS | OP_INPLACE,
+    .typed_in = 1u << LABEL_LOG_P_GRAD_LOGITS,
+    .typed_out = 1u << LABEL_LOG_P_GRAD_DLOGITS,
 };

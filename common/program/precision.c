@@ -5,7 +5,9 @@
  * - a parameter that a node wants in the node's type is replaced by its working copy;
  * - F32 inputs of the graph (images) and constants are cast, once, before the first node;
  * - gradients of parameters get the type that is wanted for them; so do their terms, where a node
- *   could not write them in place, and views of these.
+ *   could not write them in place, and views of these;
+ * - what is computed from a node's F32 result, such as a log-probability, stays F32, and so do the
+ *   gradients of it.
  * All other values stay as they are: sums and statistics, prob of the loss, metrics, parameters of
  * norms.  At the end every node is checked against its operator's rules. */
 #include <stdlib.h>
@@ -100,10 +102,25 @@ static int is_of_grads(const struct turn *t, const struct node *n)
     return 0;
 }
 
+/* 1: the node computes from an F32 result: its first typed input is one.  A loss's gradient reads
+ * none; its type is the loss's. */
+static int precision_is_wide(const struct turn *t, const struct node *n)
+{
+    const struct value *v = n->n_in > 0 && n->in[0] != NO_VALUE ? &t->g->value[n->in[0]] : NULL;
+
+    for (int i = 0; i < n->n_in; i++)
+        if (wants_type(n, i)) {
+            v = &t->g->value[n->in[i]];
+            return v->role == VALUE_TEMP && v->dtype == DTYPE_F32;
+        }
+    return v && v->producer >= 0 && op_get(t->g->node[v->producer].op)->flags & OP_LOSS &&
+           precision_is_wide(t, &t->g->node[v->producer]);
+}
+
 static void set_outputs(struct turn *t, struct node *n)
 {
     const struct op_def *def = op_get(n->op);
-    const int of_grads = is_of_grads(t, n);
+    const int of_grads = is_of_grads(t, n), wide = precision_is_wide(t, n);
 
     for (int i = 0; i < n->n_out; i++) {
         struct value *v = n->out[i] == NO_VALUE ? NULL : &t->g->value[n->out[i]];
@@ -118,7 +135,7 @@ static void set_outputs(struct turn *t, struct node *n)
             if (n->op == OP_cast) /* a copy of a parameter's gradient */
                 n->attr.cast.to = t->p.grad;
         } else if (def->typed_out >> i & 1) {
-            v->dtype = of_grads ? t->p.grad : t->p.compute;
+            v->dtype = of_grads ? t->p.grad : wide ? DTYPE_F32 : t->p.compute;
             t->is_grad[n->out[i]] = (char)of_grads;
         }
     }

@@ -5,6 +5,7 @@
 
 #include "base/rng.h"
 #include "ref_kernels.h"
+#include "tensor/sample.h"
 
 /* The place of token r in its document. */
 static int64_t ref_place(const int32_t *starts, int64_t r, int64_t T)
@@ -308,4 +309,56 @@ void ref_rotary(const struct ref_node *n)
             y[r * R + i] =
                 (float)((double)x[r * R + i] * (double)cos[at + i] + (double)x[r * R + other] * s);
         }
+}
+
+/* ---- log-probabilities of labels ---- */
+
+/* The logarithm of the sum of a row's exponentials. */
+static double ref_log_sum(const float *row, int64_t C)
+{
+    double most = row[0], sum = 0;
+
+    for (int64_t c = 1; c < C; c++)
+        most = fmax(most, row[c]);
+    for (int64_t c = 0; c < C; c++)
+        sum += exp(row[c] - most);
+    return most + log(sum);
+}
+
+void ref_label_log_p(const struct ref_node *n)
+{
+    const int64_t N = n->in_shape[LABEL_LOG_P_LOGITS].dim[0],
+                  C = n->in_shape[LABEL_LOG_P_LOGITS].dim[1];
+    const float *logits = n->in[LABEL_LOG_P_LOGITS];
+    const int32_t *labels = n->in[LABEL_LOG_P_LABELS];
+    float *y = n->out[LABEL_LOG_P_Y], *lse = n->out[LABEL_LOG_P_LSE];
+
+    for (int64_t r = 0; r < N; r++) {
+        const double sum = ref_log_sum(logits + r * C, C);
+
+        y[r] = labels[r] == SAMPLE_IGNORED       ? 0
+               : labels[r] < 0 || labels[r] >= C ? NAN
+                                                 : (float)((double)logits[r * C + labels[r]] - sum);
+        if (lse)
+            lse[r] = (float)sum;
+    }
+}
+
+void ref_label_log_p_grad(const struct ref_node *n)
+{
+    const int64_t N = n->in_shape[LABEL_LOG_P_GRAD_LOGITS].dim[0],
+                  C = n->in_shape[LABEL_LOG_P_GRAD_LOGITS].dim[1];
+    const float *logits = n->in[LABEL_LOG_P_GRAD_LOGITS], *dy = n->in[LABEL_LOG_P_GRAD_DY];
+    const int32_t *labels = n->in[LABEL_LOG_P_GRAD_LABELS];
+    float *dlogits = n->out[LABEL_LOG_P_GRAD_DLOGITS];
+
+    for (int64_t r = 0; r < N; r++) {
+        const double sum = ref_log_sum(logits + r * C, C);
+
+        for (int64_t c = 0; c < C; c++)
+            dlogits[r * C + c] =
+                labels[r] == SAMPLE_IGNORED
+                    ? 0
+                    : (float)(((c == labels[r]) - exp(logits[r * C + c] - sum)) * (double)dy[r]);
+    }
 }

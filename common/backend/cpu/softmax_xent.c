@@ -377,3 +377,67 @@ int cpu_make_softmax_xent_train(struct cpu *b, const struct graph *g, const stru
                            targets_bytes(g, n, SOFTMAX_XENT_TRAIN_LABELS),
                            rows_bytes(g, n, SOFTMAX_XENT_TRAIN_LOGITS), out, err);
 }
+
+/* ---- the labels' log-probabilities ---- */
+
+static void label_log_p_rows(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    const int32_t *labels = p->in[LABEL_LOG_P_LABELS];
+    const int64_t c = p->c;
+    float *prob = plain_part_scratch(p, part), *room = prob + round_up_i64(c, LANES),
+          *y = p->out[LABEL_LOG_P_Y], *lse = p->out[LABEL_LOG_P_LSE];
+
+    for (int64_t r = from; r < to; r++) {
+        const float *x = plain_read(p, LABEL_LOG_P_LOGITS, r * c, c, room);
+        const double log_sum = softmax_row(x, prob, c).log_sum;
+
+        y[r] = labels[r] == SAMPLE_IGNORED               ? 0
+               : cpu_softmax_xent_is_class(labels[r], c) ? (float)((double)x[labels[r]] - log_sum)
+                                                         : NAN;
+        if (lse)
+            lse[r] = (float)log_sum;
+    }
+}
+
+static void label_log_p_run(const struct plain *p)
+{
+    plain_split(p, p->rows, cpu_softmax_xent_work_of(p), label_log_p_rows);
+}
+
+int cpu_make_label_log_p(struct cpu *b, const struct graph *g, const struct node *n,
+                         struct kernel **out, struct err *err)
+{
+    return plain_new_split(b, g, n, label_log_p_run, 0, rows_bytes(g, n, LABEL_LOG_P_LOGITS), out,
+                           err);
+}
+
+/* The gradient may lie where the logits do. */
+static void label_log_p_grad_rows(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    const int32_t *labels = p->in[LABEL_LOG_P_GRAD_LABELS];
+    const float *lse = p->in[LABEL_LOG_P_GRAD_LSE], *dy = p->in[LABEL_LOG_P_GRAD_DY];
+    const int64_t c = p->c;
+    float *prob = plain_part_scratch(p, part), *room = prob + round_up_i64(c, LANES);
+
+    for (int64_t r = from; r < to; r++) {
+        const float *x = plain_read(p, LABEL_LOG_P_GRAD_LOGITS, r * c, c, room);
+        float *dx;
+
+        cpu_softmax_xent_exps(x, prob, c, lse[r]);
+        dx = plain_dest(p, LABEL_LOG_P_GRAD_DLOGITS, r * c, room);
+        cpu_softmax_xent_grad_row(p, prob, dx, labels[r], -dy[r]);
+        plain_done(p, LABEL_LOG_P_GRAD_DLOGITS, r * c, c, room);
+    }
+}
+
+static void label_log_p_run_grad(const struct plain *p)
+{
+    plain_split(p, p->rows, cpu_softmax_xent_work_of(p), label_log_p_grad_rows);
+}
+
+int cpu_make_label_log_p_grad(struct cpu *b, const struct graph *g, const struct node *n,
+                              struct kernel **out, struct err *err)
+{
+    return plain_new_split(b, g, n, label_log_p_run_grad, 0,
+                           rows_bytes(g, n, LABEL_LOG_P_GRAD_LOGITS), out, err);
+}

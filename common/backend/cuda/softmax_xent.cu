@@ -346,3 +346,96 @@ extern "C" int cuda_make_softmax_xent_grad(struct cuda *b, const struct graph *g
                               cuda_softmax_xent_run_grad<f16_t>),
                         0, out, err);
 }
+
+/* The logarithms of the labels' probabilities, with a block for each row. */
+template <typename T, int N>
+static __global__ void __launch_bounds__(MOST_THREADS, 2)
+    label_log_p_row(const T *logits, const int32_t *labels, float *y, float *lse, int64_t rows,
+                    int64_t c)
+{
+    for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+        const T *x = logits + row * c;
+        const int32_t label = labels[row];
+        const struct best first = {(float)x[0], 0};
+        const struct counted counted = {NULL, label, (float)NAN, false, false};
+        struct tally t = {first, 0, 0, 0};
+        float here[N];
+
+        for (int64_t i = (int64_t)threadIdx.x * N; i < c; i += (int64_t)blockDim.x * N) {
+            const vec<T, N> next = read_ahead<T, N>(x, i, c);
+
+            load_floats(next.v, here);
+            cuda_softmax_xent_count(&t, &counted, here, i);
+        }
+        t = block_tally(t, first);
+        if (threadIdx.x == 0) {
+            const double log_sum = (double)t.best.value + log(t.exps);
+
+            y[row] = label == SAMPLE_IGNORED   ? 0.0f
+                     : label >= 0 && label < c ? (float)((double)(float)x[label] - log_sum)
+                                               : (float)NAN;
+            if (lse)
+                lse[row] = (float)log_sum;
+        }
+    }
+}
+
+template <typename T> static void label_log_p_run(const struct own *p)
+{
+    enum { N = wide<T>::N };
+    const int64_t blocks = blocks_for(p, p->rows, 1);
+    const T *logits = (const T *)p->in[LABEL_LOG_P_LOGITS];
+    const int32_t *labels = (const int32_t *)p->in[LABEL_LOG_P_LABELS];
+    float *y = (float *)p->out[LABEL_LOG_P_Y], *lse = (float *)p->out[LABEL_LOG_P_LSE];
+
+    if (p->c % N == 0)
+        LAUNCH((label_log_p_row<T, N>), blocks,
+               p->c < LONG_ROW ? row_threads(p->c / N) : MOST_THREADS, p, logits, labels, y, lse,
+               p->rows, p->c);
+    else
+        LAUNCH((label_log_p_row<T, 1>), blocks, p->c < LONG_ROW ? row_threads(p->c) : MOST_THREADS,
+               p, logits, labels, y, lse, p->rows, p->c);
+}
+
+extern "C" int cuda_make_label_log_p(struct cuda *b, const struct graph *g, const struct node *n,
+                                     struct kernel **out, struct err *err)
+{
+    return own_new(
+        b, g, n,
+        typed(g, n, label_log_p_run<float>, label_log_p_run<bf16_t>, label_log_p_run<f16_t>), 0,
+        out, err);
+}
+
+/* dlogits may be logits. */
+template <typename T>
+static __global__ void label_log_p_slopes(const T *logits, const int32_t *labels, const float *lse,
+                                          const float *dy, T *dlogits, int64_t n, int64_t c)
+{
+    for (struct walk w(c); w.i < n; w.next()) {
+        const int32_t label = labels[w.row];
+        const float prob = expf((float)logits[w.i] - lse[w.row]);
+
+        dlogits[w.i] = (T)(label == SAMPLE_IGNORED
+                               ? 0.0f
+                               : ((w.col == label ? 1.0f : 0.0f) - prob) * dy[w.row]);
+    }
+}
+
+template <typename T> static void label_log_p_run_grad(const struct own *p)
+{
+    LAUNCH((label_log_p_slopes<T>), blocks_for(p, p->n, THREADS), THREADS, p,
+           (const T *)p->in[LABEL_LOG_P_GRAD_LOGITS],
+           (const int32_t *)p->in[LABEL_LOG_P_GRAD_LABELS],
+           (const float *)p->in[LABEL_LOG_P_GRAD_LSE], (const float *)p->in[LABEL_LOG_P_GRAD_DY],
+           (T *)p->out[LABEL_LOG_P_GRAD_DLOGITS], p->n, p->c);
+}
+
+extern "C" int cuda_make_label_log_p_grad(struct cuda *b, const struct graph *g,
+                                          const struct node *n, struct kernel **out,
+                                          struct err *err)
+{
+    return own_new(b, g, n,
+                   typed(g, n, label_log_p_run_grad<float>, label_log_p_run_grad<bf16_t>,
+                         label_log_p_run_grad<f16_t>),
+                   0, out, err);
+}
