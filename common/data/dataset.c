@@ -76,6 +76,18 @@ static int set_reconstruct(struct dataset *ds, int leaves_out, struct err *err)
     return 0;
 }
 
+static int dataset_check_pairs(const struct dataset *ds, const struct dataset_request *request,
+                               struct err *err)
+{
+    if (!request->wants_pairs || sample_answers(&ds->spec) >= 0)
+        return 0;
+    return err_set(err, ERR_CONFIG,
+                   "model.loss dpo compares two answers to a prompt, but samples of data.format %s "
+                   "are no pairs; want data.format text, data.tokenizer FILE, and .jsonl files "
+                   "with \"prompt\", \"chosen\" and \"rejected\"",
+                   ds->ops->name);
+}
+
 /* 1: the job says that it has no validation data. */
 static int has_no_validation(const struct data_options *o)
 {
@@ -108,7 +120,8 @@ int dataset_open(struct dataset **out, const struct data_options *o,
     check_spec(&(*out)->spec);
     leaves_out = (*out)->leaves_out;
     set_ignored(*out, request);
-    if (request->purpose == DATASET_TRAIN && request->warn && !request->names_only)
+    rc = dataset_check_pairs(*out, request, err);
+    if (rc == 0 && request->purpose == DATASET_TRAIN && request->warn && !request->names_only)
         rc = coarse_tell(*out, request, err);
     if (rc == 0 && o->reconstruct)
         rc = set_reconstruct(*out, leaves_out, err);

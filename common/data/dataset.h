@@ -133,6 +133,7 @@ struct dataset_request {
                                 */
     int targets_are_numbers;   /* 1: where the data have no types, the targets are real numbers
                                   (model.loss: mse, l1, bce); 0: classes */
+    int wants_pairs;           /* 1: a sample is a pair of answers to a prompt (model.loss: dpo) */
     /* The whole numbers that the network takes of an input field, within int32; called with what
      * these are.  NULL: all of them. */
     void (*limit)(const void *arg, const struct sample_spec *spec, int field, int64_t *least,
@@ -162,9 +163,9 @@ struct data_format {
      * FOLDER for where these are (NULL at the end), and what FOLDER is.  NULL: there are none. */
     const char *const *own;
     const char *own_folder;
-    /* Make on disk what opening needs, where that may take long: the driver does so before the job
-     * begins.  NULL: nothing is needed. */
-    int (*prepare)(const void *options, struct err *err);
+    /* Make on disk what opening by this request, and by the same for validation, needs, where that
+     * may take long: the driver does so before the job begins.  NULL: nothing is needed. */
+    int (*prepare)(const void *options, const struct dataset_request *request, struct err *err);
     /* As dataset_open; strings in `options` are borrowed during the call only. */
     int (*open)(struct dataset **out, const void *options, const struct dataset_request *request,
                 struct err *err);

@@ -31,6 +31,14 @@ void sequence_pack(struct dataset *ds)
     ds->spec.n_fields = SEQUENCE_STARTS + 1;
 }
 
+void sequence_pair(struct dataset *ds)
+{
+    const int64_t context = sequence_context(ds), vocab = ds->spec.field[SEQUENCE_TOKENS].n_classes;
+
+    ds->spec = (struct sample_spec)SAMPLE_PAIRS(context, vocab);
+    ds->room_bytes = 2 * (size_t)context * sizeof(int32_t);
+}
+
 int sequence_samples(int64_t *n_samples, const struct dataset *ds, int64_t n_tokens,
                      const char *what, struct err *err)
 {

@@ -8,6 +8,8 @@
  * more, SEQUENCE_STARTS: for each token the place in the sample of its document's first token.  A
  * network then lets no token see another document, and counts its position from there.
  *
+ * Of pairs (model.loss: dpo) a sample has two texts, and other fields: SAMPLE_PAIRS.
+ *
  * Threads: pure. */
 #ifndef DATA_SEQUENCE_H
 #define DATA_SEQUENCE_H
@@ -15,6 +17,7 @@
 #include "data/dataset.h"
 
 enum { SEQUENCE_TOKENS, SEQUENCE_TARGETS, SEQUENCE_STARTS }; /* the fields */
+enum { SEQUENCE_CHOSEN = 1, SEQUENCE_ANSWERS };              /* those of pairs behind the tokens */
 
 /* data.pack, for the member at `at` of a format's own struct. */
 #define SEQUENCE_PACK_ROW(at)                                                                     \
@@ -34,10 +37,15 @@ int sequence_init(struct dataset *ds, const struct dataset_ops *ops,
 /* Give the data set the field SEQUENCE_STARTS. */
 void sequence_pack(struct dataset *ds);
 
-/* Tokens of a sample. */
+/* Let the samples be pairs. */
+void sequence_pair(struct dataset *ds);
+
+/* Tokens of a sample, or of each text of a pair. */
 static inline int64_t sequence_context(const struct dataset *ds)
 {
-    return ds->spec.field[SEQUENCE_TOKENS].shape.dim[0];
+    const struct shape *s = &ds->spec.field[SEQUENCE_TOKENS].shape;
+
+    return s->dim[s->n - 1];
 }
 
 /* The samples that n tokens of the text `what` are; fails with ERR_CORRUPT if there is none. */

@@ -331,12 +331,33 @@ static int open_part(struct text *t, const struct dataset_request *request,
 /* 1: the tokens are those of a tokenizer.json. */
 static int text_has_tokenizer(const struct text_options *o) { return *o->tokenizer == '/'; }
 
+/* Pairs of answers are rows of a tokenizer's tokens. */
+static int text_check_pairs(const struct text_options *o, const struct dataset_request *request,
+                            struct err *err)
+{
+    if (!request->wants_pairs)
+        return 0;
+    if (!text_has_tokenizer(o))
+        return err_set(err, ERR_CONFIG,
+                       "model.loss dpo compares two answers to a prompt, but data.tokenizer is %s, "
+                       "whose text has none; want data.tokenizer FILE, and .jsonl files with "
+                       "\"prompt\", \"chosen\" and \"rejected\"",
+                       o->tokenizer);
+    if (o->pack)
+        return err_set(err, ERR_CONFIG,
+                       "data.pack is true, but model.loss dpo compares two texts, each in a row of "
+                       "its own; want data.pack false");
+    return 0;
+}
+
 static int text_open(struct dataset **out, const void *options,
                      const struct dataset_request *request, struct err *err)
 {
     const struct text_options *o = options;
     struct text *t;
 
+    if (text_check_pairs(o, request, err) < 0)
+        return err_wrap(err, "text");
     if (text_has_tokenizer(o))
         return text_tokens_open(out, o, request, err) < 0 ? err_wrap(err, "text") : 0;
     t = xcalloc(1, sizeof *t);
@@ -349,9 +370,11 @@ static int text_open(struct dataset **out, const void *options,
     return 0;
 }
 
-static int text_prepare(const void *options, struct err *err)
+static int text_prepare(const void *options, const struct dataset_request *request, struct err *err)
 {
-    return text_has_tokenizer(options) ? text_tokens_prepare(options, err) : 0;
+    if (text_check_pairs(options, request, err) < 0)
+        return err->code;
+    return text_has_tokenizer(options) ? text_tokens_prepare(options, request, err) : 0;
 }
 
 /* Bytes and characters are of one file. */

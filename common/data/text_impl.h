@@ -25,6 +25,7 @@ int text_tokens_open(struct dataset **out, const struct text_options *o,
                      const struct dataset_request *request, struct err *err);
 
 /* Make the tokens of training and validation, where they are not yet. */
-int text_tokens_prepare(const struct text_options *o, struct err *err);
+int text_tokens_prepare(const struct text_options *o, const struct dataset_request *request,
+                        struct err *err);
 
 #endif

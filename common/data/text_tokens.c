@@ -2,9 +2,9 @@
  *
  * Texts are a stream of tokens, cut into samples of the model's context, as the format tokens does.
  * Of prompts and conversations each is a sample: its tokens, and targets that are ignored where
- * nothing is to be learnt; behind its end are ignored targets alone.  With data.pack a sample has
- * several documents or examples (text_packed.h).  The last tenth of the tokens, or of the examples,
- * validates, or files of its own do. */
+ * nothing is to be learnt; behind its end are ignored targets alone.  Of pairs each is a sample
+ * with two such texts.  With data.pack a sample has several documents or examples (text_packed.h).
+ * The last tenth of the tokens, or of the examples, validates, or files of its own do. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,9 +19,9 @@
 struct text_tokens {
     struct dataset base;
     struct token_file file;
-    int64_t first; /* of this part's tokens, or examples: training's 0, validation's after nine
-                      tenths */
-    int64_t n;     /* tokens, or examples, of this part */
+    int64_t first; /* of this part's tokens, examples or pairs: training's 0, validation's after
+                      nine tenths */
+    int64_t n;     /* tokens, examples or pairs of this part */
     struct packing packing; /* data.pack */
 };
 
@@ -66,7 +66,7 @@ static int text_tokens_list(struct corpus *out, const struct text_options *o,
 }
 
 static int text_tokens_find(struct token_file *out, const struct text_options *o,
-                            enum dataset_purpose purpose, struct err *err)
+                            enum dataset_purpose purpose, int of_pairs, struct err *err)
 {
     char *folder = text_tokens_folder(o);
     char *tokenizer = text_tokens_is_folder(o->tokenizer)
@@ -81,6 +81,7 @@ static int text_tokens_find(struct token_file *out, const struct text_options *o
                                                     .tokenizer = tokenizer,
                                                     .end_token = o->end_token,
                                                     .form = o->form,
+                                                    .of_pairs = of_pairs,
                                                     .cache = o->cache,
                                                     .beside = folder},
                               err);
@@ -91,14 +92,15 @@ static int text_tokens_find(struct token_file *out, const struct text_options *o
     return rc;
 }
 
-int text_tokens_prepare(const struct text_options *o, struct err *err)
+int text_tokens_prepare(const struct text_options *o, const struct dataset_request *request,
+                        struct err *err)
 {
     const int n = text_tokens_has_files(o) ? 2 : 1;
 
     for (int purpose = 0; purpose < n; purpose++) {
         struct token_file f;
 
-        if (text_tokens_find(&f, o, (enum dataset_purpose)purpose, err) < 0)
+        if (text_tokens_find(&f, o, (enum dataset_purpose)purpose, request->wants_pairs, err) < 0)
             return err->code;
         token_file_close(&f);
     }
@@ -125,18 +127,14 @@ static int32_t text_tokens_filler(const struct text_tokens *t)
     return t->file.facts.end < 0 ? 0 : t->file.facts.end;
 }
 
-static int text_tokens_example(const struct dataset *ds, int64_t i, int field, void *room,
-                               const void **row, struct err *err)
+/* The inputs or targets of document i: to[context], with room for as many bytes. */
+static int text_tokens_document(const struct text_tokens *t, int64_t i, int is_target, int32_t *to,
+                                uint8_t *unlearnt, struct err *err)
 {
-    const struct text_tokens *t = container_of(ds, struct text_tokens, base);
-    const int is_target = field == SEQUENCE_TARGETS;
-    const int64_t context = sequence_context(ds);
-    int32_t *const to = room;
-    uint8_t *const unlearnt = (uint8_t *)(to + context);
+    const int64_t context = sequence_context(&t->base);
     int64_t first, n;
 
-    *row = room;
-    if (token_file_document(&t->file, t->first + i, &first, &n, err) < 0)
+    if (token_file_document(&t->file, i, &first, &n, err) < 0)
         return err->code;
     n = min_i64(n - 1, context); /* the last token is a target alone */
     if (token_file_read(&t->file, first + is_target, n, to, unlearnt, err) < 0)
@@ -146,6 +144,36 @@ static int text_tokens_example(const struct dataset *ds, int64_t i, int field, v
     for (int64_t k = n; k < context; k++)
         to[k] = is_target ? SAMPLE_IGNORED : text_tokens_filler(t);
     return 0;
+}
+
+static int text_tokens_example(const struct dataset *ds, int64_t i, int field, void *room,
+                               const void **row, struct err *err)
+{
+    const struct text_tokens *t = container_of(ds, struct text_tokens, base);
+    int32_t *const to = room;
+
+    *row = room;
+    return text_tokens_document(t, t->first + i, field == SEQUENCE_TARGETS, to,
+                                (uint8_t *)(to + sequence_context(ds)), err);
+}
+
+static int text_tokens_pair(const struct dataset *ds, int64_t i, int field, void *room,
+                            const void **row, struct err *err)
+{
+    const struct text_tokens *t = container_of(ds, struct text_tokens, base);
+    const int64_t context = sequence_context(ds), pair = 2 * (t->first + i);
+    const int is_target = field == SEQUENCE_ANSWERS;
+    int32_t *const to = room;
+    uint8_t *const unlearnt = (uint8_t *)(to + 2 * context);
+
+    *row = room;
+    if (field == SEQUENCE_CHOSEN) {
+        *to = 1;
+        return 0;
+    }
+    if (text_tokens_document(t, pair, is_target, to, unlearnt, err) < 0)
+        return err->code;
+    return text_tokens_document(t, pair + 1, is_target, to + context, unlearnt, err);
 }
 
 static int text_tokens_packed(const struct dataset *ds, int64_t i, int field, void *room,
@@ -174,6 +202,9 @@ static const struct dataset_ops text_tokens_ops = {
 static const struct dataset_ops text_tokens_example_ops = {
     .name = "text", .row = text_tokens_example, .close = text_tokens_close};
 
+static const struct dataset_ops text_tokens_pair_ops = {
+    .name = "text", .row = text_tokens_pair, .close = text_tokens_close};
+
 static const struct dataset_ops text_tokens_packed_ops = {
     .name = "text", .row = text_tokens_packed, .close = text_tokens_close};
 
@@ -200,15 +231,21 @@ struct text_tokens_long {
     int64_t most;    /* tokens of the longest */
 };
 
-/* 1: within the sample, example `i` has a token that is learnt; < 0: an error. */
+/* The texts of a sample. */
+static int64_t text_tokens_each(const struct text_tokens *t)
+{
+    return t->base.ops == &text_tokens_pair_ops ? 2 : 1;
+}
+
+/* 1: within the sample, document `i` has a token that is learnt; < 0: an error. */
 static int text_tokens_learns(const struct text_tokens *t, int64_t i, struct err *err)
 {
-    int32_t *const room = xmalloc(t->base.room_bytes);
-    const void *row;
-    int rc = text_tokens_example(&t->base, i, SEQUENCE_TARGETS, room, &row, err);
+    const int64_t context = sequence_context(&t->base);
+    int32_t *const room = xmalloc((size_t)context * (sizeof *room + 1));
+    int rc = text_tokens_document(t, i, 1, room, (uint8_t *)(room + context), err);
     int learns = 0;
 
-    for (int64_t k = 0; rc == 0 && k < sequence_context(&t->base); k++)
+    for (int64_t k = 0; rc == 0 && k < context; k++)
         learns |= room[k] != SAMPLE_IGNORED;
     free(room);
     return rc < 0 ? rc : learns;
@@ -217,12 +254,14 @@ static int text_tokens_learns(const struct text_tokens *t, int64_t i, struct err
 static int text_tokens_find_long(const struct text_tokens *t, struct text_tokens_long *out,
                                  struct err *err)
 {
+    const int64_t begin = text_tokens_each(t) * t->first;
+
     *out = (struct text_tokens_long){0};
-    for (int64_t i = 0; i < t->base.n_samples; i++) {
+    for (int64_t i = begin; i < begin + text_tokens_each(t) * t->base.n_samples; i++) {
         int64_t first, n;
         int learns;
 
-        if (token_file_document(&t->file, t->first + i, &first, &n, err) < 0)
+        if (token_file_document(&t->file, i, &first, &n, err) < 0)
             return err->code;
         if (n - 1 <= sequence_context(&t->base))
             continue;
@@ -239,25 +278,26 @@ static int text_tokens_find_long(const struct text_tokens *t, struct text_tokens
 static int text_tokens_check_long(const struct text_tokens *t, const struct text_options *o,
                                   const struct dataset_request *request, struct err *err)
 {
+    const char *const what = text_tokens_each(t) == 2 ? "answers" : "examples";
+    const int64_t n = text_tokens_each(t) * t->base.n_samples;
     struct text_tokens_long l;
 
     if (text_tokens_find_long(t, &l, err) < 0)
         return err->code;
     if (l.n > 0 && o->too_long == TEXT_REFUSE)
         return err_set(err, ERR_CONFIG,
-                       "data.too_long is refuse, and %lld of %lld examples do not fit into "
+                       "data.too_long is refuse, and %lld of %lld %s do not fit into "
                        "model.context, %lld tokens: the longest has %lld; want a larger "
                        "model.context, or data.too_long cut",
-                       (long long)l.n, (long long)t->base.n_samples,
-                       (long long)sequence_context(&t->base), (long long)l.most);
+                       (long long)l.n, (long long)n, what, (long long)sequence_context(&t->base),
+                       (long long)l.most);
     if (l.n > 0)
         dataset_warn(request,
-                     "%lld of %lld examples are cut at model.context, %lld tokens, as the longest "
+                     "%lld of %lld %s are cut at model.context, %lld tokens, as the longest "
                      "has %lld; %lld of them have nothing left to learn (data.too_long refuse "
                      "would refuse them)",
-                     (long long)l.n, (long long)t->base.n_samples,
-                     (long long)sequence_context(&t->base), (long long)l.most,
-                     (long long)l.n_empty);
+                     (long long)l.n, (long long)n, what, (long long)sequence_context(&t->base),
+                     (long long)l.most, (long long)l.n_empty);
     return 0;
 }
 
@@ -265,23 +305,30 @@ static int text_tokens_check_long(const struct text_tokens *t, const struct text
 
 static int text_tokens_count(struct text_tokens *t, const char *what, struct err *err)
 {
-    if (t->base.ops != &text_tokens_example_ops)
+    if (t->base.ops == &text_tokens_ops)
         return sequence_samples(&t->base.n_samples, &t->base, t->n, what, err);
     t->base.n_samples = t->n;
     t->base.room_bytes += (size_t)sequence_context(&t->base);
-    return t->n > 0
-               ? 0
-               : err_set(err, ERR_CORRUPT,
-                         "%s: there is no example; give more, or set data.validation none", what);
+    return t->n > 0 ? 0
+                    : err_set(err, ERR_CORRUPT,
+                              "%s: there is no %s; give more, or set data.validation none", what,
+                              text_tokens_each(t) == 2 ? "pair" : "example");
 }
 
-/* Divide the tokens, or the examples, between training and validation. */
+/* The tokens, examples or pairs of the file. */
+static int64_t text_tokens_all(const struct token_facts *f)
+{
+    return f->kind == TOKEN_FILE_TEXTS   ? f->n_tokens
+           : f->kind == TOKEN_FILE_PAIRS ? f->n_documents / 2
+                                         : f->n_documents;
+}
+
+/* Divide them between training and validation. */
 static int text_tokens_take_part(struct text_tokens *t, const struct text_options *o,
                                  enum dataset_purpose purpose, struct err *err)
 {
     const int is_train = purpose == DATASET_TRAIN, is_cut = !strcmp(o->validation, TEXT_LAST_TENTH);
-    const int64_t n = t->file.facts.kind == TOKEN_FILE_TEXTS ? t->file.facts.n_tokens
-                                                             : t->file.facts.n_documents,
+    const int64_t n = text_tokens_all(&t->file.facts),
                   n_train = is_cut ? n / 10 * 9 + n % 10 * 9 / 10 : n;
     const char *const what = !is_cut    ? "the texts"
                              : is_train ? "the first nine tenths of the texts"
@@ -322,19 +369,23 @@ static int text_tokens_pack(struct text_tokens *t, struct err *err)
 int text_tokens_open(struct dataset **out, const struct text_options *o,
                      const struct dataset_request *request, struct err *err)
 {
+    static const struct dataset_ops *const ops[] = {[TOKEN_FILE_TEXTS] = &text_tokens_ops,
+                                                    [TOKEN_FILE_EXAMPLES] =
+                                                        &text_tokens_example_ops,
+                                                    [TOKEN_FILE_PAIRS] = &text_tokens_pair_ops};
     struct text_tokens *t = xcalloc(1, sizeof *t);
-    int rc = text_tokens_find(&t->file, o, request->purpose, err);
+    int rc = text_tokens_find(&t->file, o, request->purpose, request->wants_pairs, err);
 
     if (rc == 0)
         rc = text_tokens_check_vocab(t, o, request, err);
     if (rc == 0)
-        rc = sequence_init(&t->base,
-                           t->file.facts.kind == TOKEN_FILE_TEXTS ? &text_tokens_ops
-                                                                  : &text_tokens_example_ops,
-                           request, max_i64(request->vocab, t->file.facts.vocab), err);
+        rc = sequence_init(&t->base, ops[t->file.facts.kind], request,
+                           max_i64(request->vocab, t->file.facts.vocab), err);
+    if (rc == 0 && t->file.facts.kind == TOKEN_FILE_PAIRS)
+        sequence_pair(&t->base);
     if (rc == 0)
         rc = text_tokens_take_part(t, o, request->purpose, err);
-    if (rc == 0 && t->file.facts.kind == TOKEN_FILE_EXAMPLES)
+    if (rc == 0 && t->file.facts.kind != TOKEN_FILE_TEXTS)
         rc = text_tokens_check_long(t, o, request, err);
     if (rc == 0 && o->pack)
         rc = text_tokens_pack(t, err);

@@ -43,6 +43,8 @@ static struct hash128 token_cache_key(const struct token_maker_job *m)
     hasher_add(h, &m->hash, sizeof m->hash);
     token_marks_print(m->marks, h);
     hasher_add_i64(h, m->form);
+    if (m->of_pairs)
+        hasher_add(h, "pairs", 5);
     corpus_print(m->corpus, h);
     key = hasher_end(h);
     hasher_free(h);
@@ -192,8 +194,11 @@ int token_cache_open(struct token_file *out, const struct token_cache *what, str
 {
     char *place[TOKEN_CACHE_MOST_PLACES];
     struct token_marks marks;
-    struct token_maker_job m = {
-        .corpus = what->corpus, .tokenizer = what->tokenizer, .marks = &marks, .form = what->form};
+    struct token_maker_job m = {.corpus = what->corpus,
+                                .tokenizer = what->tokenizer,
+                                .marks = &marks,
+                                .form = what->form,
+                                .of_pairs = what->of_pairs};
     int n, rc;
 
     if (token_cache_hash_tokenizer(what->tokenizer, &m.hash, err) < 0 ||

@@ -22,6 +22,7 @@ struct token_cache {
     const char *tokenizer; /* a tokenizer.json */
     const char *end_token; /* data.end_token; NULL: the files beside the tokenizer say */
     enum chat_form form;   /* data.template */
+    int of_pairs;          /* 1: pairs of answers are wanted */
     const char *cache;     /* data.cache; NULL: there is none */
     const char *beside;    /* the folder of the data */
 };

@@ -46,9 +46,10 @@ static int64_t token_file_length(const struct token_header *h)
 static int token_file_is_whole(const struct token_header *h, size_t n_bytes, struct hash128 key)
 {
     return !memcmp(h->magic, token_file_magic, sizeof h->magic) &&
-           h->version == TOKEN_FILE_VERSION && h->kind <= TOKEN_FILE_EXAMPLES &&
-           hash_equal(h->key, key) && h->n_tokens > 0 && h->n_tokens < INT64_MAX / 16 &&
-           h->n_documents > 0 && h->n_documents <= TOKEN_FILE_MOST_DOCUMENTS && h->vocab > 0 &&
+           h->version == TOKEN_FILE_VERSION && h->kind <= TOKEN_FILE_PAIRS &&
+           (h->kind != TOKEN_FILE_PAIRS || h->n_documents % 2 == 0) && hash_equal(h->key, key) &&
+           h->n_tokens > 0 && h->n_tokens < INT64_MAX / 16 && h->n_documents > 0 &&
+           h->n_documents <= TOKEN_FILE_MOST_DOCUMENTS && h->vocab > 0 &&
            h->vocab <= TOKEN_FILE_MOST_VOCAB && h->end >= -1 && h->end < h->vocab &&
            token_file_length(h) == (int64_t)n_bytes;
 }

@@ -24,6 +24,8 @@ enum { TOKEN_FILE_NONE = 1 }; /* token_file_open: there is no such file, or it i
 enum token_file_kind {
     TOKEN_FILE_TEXTS,    /* documents in one stream */
     TOKEN_FILE_EXAMPLES, /* prompts and conversations: each document is a sample of its own */
+    TOKEN_FILE_PAIRS,    /* documents 2i and 2i + 1 are a sample: prompt i with the answer that was
+                          * rejected, and with the one that was chosen */
 };
 
 /* The facts that a header tells beside its key. */

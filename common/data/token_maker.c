@@ -23,6 +23,7 @@ struct token_maker {
     int64_t n_documents, n_empty;
     struct chat chat;         /* form CHAT_AUTO: not known yet */
     struct buf text, answers; /* of an example: struct chat_span */
+    size_t n_given;           /* the first answers, which are of the prompt, and are not learnt */
     struct buf tokens, part;  /* int32_t: of an example's text, and of its beginning */
     int64_t told_ns;          /* when the log last heard of it */
 };
@@ -125,7 +126,7 @@ static int token_maker_put_answers(struct token_maker *k, int special, struct er
     size_t done = 0, place[2] = {0};
     int rc = 0;
 
-    for (size_t i = 0; rc == 0 && i < k->answers.len / sizeof *span; i++) {
+    for (size_t i = k->n_given; rc == 0 && i < k->answers.len / sizeof *span; i++) {
         rc = token_maker_count(k, span[i].begin, special, &place[0], err);
         if (rc == 0)
             rc = token_maker_count(k, span[i].end, special, &place[1], err);
@@ -152,6 +153,17 @@ static int token_maker_put_example(struct token_maker *k, int special, struct er
     return rc;
 }
 
+/* An example without a token is left out, but not one of a pair. */
+static int token_maker_leave_out(struct token_maker *k, struct err *err)
+{
+    if (k->job->of_pairs)
+        return err_set(err, ERR_CORRUPT,
+                       "an answer has no token of %s; want texts that it knows, or remove the line",
+                       k->job->tokenizer);
+    k->n_empty++;
+    return 0;
+}
+
 static int token_maker_take_prompt(struct token_maker *k, const struct document *d, struct err *err)
 {
     const struct chat_span answer = {d->n, d->n + d->n_completion};
@@ -163,10 +175,8 @@ static int token_maker_take_prompt(struct token_maker *k, const struct document 
     buf_append(&k->answers, &answer, sizeof answer);
     if (token_maker_put_example(k, TOKENIZER_SPECIAL, err) < 0)
         return err->code;
-    if (k->tokens.len == 0 && k->end < 0) {
-        k->n_empty++;
-        return 0;
-    }
+    if (k->tokens.len == 0 && k->end < 0)
+        return token_maker_leave_out(k, err);
     return token_maker_end_document(k, err);
 }
 
@@ -206,15 +216,15 @@ static int token_maker_take_chat(struct token_maker *k, const struct document *d
 {
     int rc = token_maker_find_form(k, err);
 
+    for (int i = 0; i < d->n_given; i++)
+        k->n_given += d->message[i].role == CHAT_ASSISTANT;
     if (rc == 0)
         rc = chat_write(&k->chat, d->message, d->n_messages, &k->text, &k->answers, err);
     if (rc == 0)
         rc = token_maker_put_example(k, TOKENIZER_BARE, err);
     k->last = -1;
-    if (rc == 0 && k->tokens.len == 0) {
-        k->n_empty++;
-        return 0;
-    }
+    if (rc == 0 && k->tokens.len == 0)
+        return token_maker_leave_out(k, err);
     k->n_documents += rc == 0;
     return rc == 0 ? token_writer_end(&k->writer, err) : rc;
 }
@@ -250,6 +260,7 @@ static int token_maker_take_document(void *arg, const struct document *d, struct
         return err->code;
     buf_clear(&k->text);
     buf_clear(&k->answers);
+    k->n_given = 0;
     return d->kind == DOCUMENT_TEXT     ? token_maker_take_text(k, d, err)
            : d->kind == DOCUMENT_PROMPT ? token_maker_take_prompt(k, d, err)
                                         : token_maker_take_chat(k, d, err);
@@ -303,12 +314,13 @@ static int token_maker_write(struct token_maker *k, struct err *err)
 
     log_info("data.tokenizer: %lld file%s of %.1f MB to become tokens in %s", (long long)c->n,
              c->n == 1 ? "" : "s", (double)c->n_bytes * 1e-6, k->writer.path);
-    rc = documents_each(c, token_maker_take_document, k, err);
+    rc = documents_each(c, k->job->of_pairs ? DOCUMENTS_OF_PAIRS : DOCUMENTS_OF_ANY,
+                        token_maker_take_document, k, err);
     if (rc == 0 && k->n_documents == 0)
         rc = err_set(err, ERR_CORRUPT, "%s: no document has a token; want texts", c->file[0].path);
     if (rc < 0)
         return rc;
-    facts.kind = k->kind;
+    facts.kind = k->job->of_pairs ? TOKEN_FILE_PAIRS : k->kind;
     facts.vocab = tokenizer_vocab(k->tokenizer);
     facts.end = k->end;
     rc = token_writer_finish(&k->writer, k->job->key, &facts, err);

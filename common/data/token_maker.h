@@ -3,7 +3,8 @@
  * Texts are a stream: each has its end token behind it.  Prompts and conversations are examples:
  * the tokens of a prompt, and of all that is no answer, are marked as unlearnt.  A text is encoded
  * as a whole, as the tokenizers library does it.  So a token may have the last bytes of a prompt
- * and the first of the answer; it is learnt.
+ * and the first of the answer; it is learnt.  Of pairs both texts are such examples, the one with
+ * the rejected answer first.
  *
  * Threads: any; pure but for the file.
  * Errors:  ERR_CONFIG (the tokenizer, the end token), ERR_CORRUPT (texts), ERR_IO, ERR_NOMEM. */
@@ -20,6 +21,7 @@ struct token_maker_job {
     struct hash128 hash;   /* of that file */
     const struct token_marks *marks;
     enum chat_form form; /* data.template */
+    int of_pairs;        /* 1: the documents are pairs of answers, and nothing else is read */
     struct hash128 key;  /* of the token file */
 };
 

@@ -320,9 +320,10 @@ void import_inputs_print(const struct import_options *o, const struct sample_spe
         const char *between = " feeds ";
 
         buf_printf(out, "%-18s ",
-                   s->field[f].role == SAMPLE_INPUT    ? "field"
-                   : s->field[f].role == SAMPLE_STARTS ? "documents"
-                                                       : "target");
+                   s->field[f].role == SAMPLE_INPUT     ? "field"
+                   : s->field[f].role == SAMPLE_STARTS  ? "documents"
+                   : s->field[f].role == SAMPLE_ANSWERS ? "answers"
+                                                        : "target");
         sample_field_print(&s->field[f], out);
         buf_printf(out, ", %s", dtype_name(s->field[f].dtype));
         for (int i = 0; i < n->n_inputs; i++)

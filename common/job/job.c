@@ -212,7 +212,8 @@ struct dataset_request job_request(const struct job *job, enum dataset_purpose p
         .limit_arg = &job->model,
         .ignored = &job->data.ignore_index,
         .targets_are_fractions = job->model.loss == LOSS_BCE || job->model.loss == LOSS_KL,
-        .targets_are_numbers = !loss_is_of_classes(job->model.loss)};
+        .targets_are_numbers = !loss_is_of_classes(job->model.loss),
+        .wants_pairs = job->model.loss == LOSS_DPO};
 }
 
 /* Numbers that may be measured: the key of their source, and their own. */
@@ -293,7 +294,7 @@ int job_measure(struct job *job, struct err *err)
     struct dataset *ds;
     int rc = 0;
 
-    if (job->data.kind->prepare && job->data.kind->prepare(job->data.options, err) < 0)
+    if (job->data.kind->prepare && job->data.kind->prepare(job->data.options, &request, err) < 0)
         return err_wrap(err, "data");
     if (!for_features && !for_targets && !lacks_scheme(job))
         return 0;

@@ -95,6 +95,7 @@ extern const struct option_group *const model_archs[]; /* all of them; NULL at t
     X(LOSS_KL, "kl")                       \
     X(LOSS_FOCAL, "focal")                 \
     X(LOSS_CONTRASTIVE, "contrastive")     \
+    X(LOSS_DPO, "dpo")                     \
     X(LOSS_OUTPUT, "output")
 
 #define BASE_LIST(X)             \

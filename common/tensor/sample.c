@@ -53,12 +53,17 @@ int sample_target(const struct sample_spec *s)
     return at;
 }
 
-int sample_starts(const struct sample_spec *s)
+/* The last field's number, if it has this role; else -1. */
+static int sample_last(const struct sample_spec *s, enum sample_role role)
 {
     const int last = s->n_fields - 1;
 
-    return last >= 0 && s->field[last].role == SAMPLE_STARTS ? last : -1;
+    return last >= 0 && s->field[last].role == role ? last : -1;
 }
+
+int sample_starts(const struct sample_spec *s) { return sample_last(s, SAMPLE_STARTS); }
+
+int sample_answers(const struct sample_spec *s) { return sample_last(s, SAMPLE_ANSWERS); }
 
 int sample_n_inputs(const struct sample_spec *s)
 {

@@ -3,11 +3,12 @@
  * A data set states its spec; the loader, the feed, the graph's inputs and the loss follow it.  A
  * field is known by its number, which is also the number of the graph's input.  One field is the
  * target; the model reads all others.  Packed documents have one field more, which says where the
- * document of each token begins.
+ * document of each token begins, and pairs of answers have one that the loss reads.
  *
  *     images       x F32 [H,W,C]                labels: a class
  *     tokens       tokens I32 [T]               targets: a class at each of T positions
  *     documents    tokens I32 [T]               targets, and starts I32 [T]
+ *     pairs        tokens I32 [2,T]             label: the better one; and answers I32 [2,T]
  *     regression   a F32 [3], b F32 [4] ...     y: real numbers [2]
  *     by name      ids I32 [T], mask I32 [T]    labels: a class
  *
@@ -31,6 +32,9 @@ enum sample_role {
     /* Of several documents in one sample: for each token the place in the sample of the first token
      * of its document.  The last field, if there is one. */
     SAMPLE_STARTS,
+    /* Of a pair of texts, of which each is a prompt and an answer: for each token the one behind it
+     * where that is of an answer, else SAMPLE_IGNORED.  The last field, if there is one. */
+    SAMPLE_ANSWERS,
 };
 
 /* The rule by which a stored number becomes the number that programs read. */
@@ -85,6 +89,21 @@ struct sample_spec {
         "starts", SAMPLE_STARTS, DTYPE_I32, {1, {context}}, 0, DTYPE_I32, SAMPLE_AS_IS \
     }
 
+/* An initializer of a spec: pairs of `context` tokens each out of `vocab`, first the text with the
+ * answer that is the worse one.  The target is the number of the better one, which is always 1. */
+#define SAMPLE_PAIRS(context, vocab)                                                       \
+    {                                                                                      \
+        3,                                                                                 \
+        {                                                                                  \
+            {                                                                              \
+                "tokens", SAMPLE_INPUT, DTYPE_I32,   {2, {2, context}},                    \
+                vocab,    DTYPE_I32,    SAMPLE_AS_IS},                                     \
+                {"chosen", SAMPLE_CLASS, DTYPE_I32, {0, {0}}, 2, DTYPE_I32, SAMPLE_AS_IS}, \
+                {"answers", SAMPLE_ANSWERS, DTYPE_I32,   {2, {2, context}},                \
+                 vocab,     DTYPE_I32,      SAMPLE_AS_IS},                                 \
+        }                                                                                  \
+    }
+
 /* Bytes of one sample's field: in the memory of programs, and as the reader stores it. */
 size_t sample_field_bytes(const struct sample_field *f);
 size_t sample_stored_bytes(const struct sample_field *f);
@@ -102,6 +121,9 @@ int sample_target(const struct sample_spec *s);
 
 /* The number of the field SAMPLE_STARTS; -1: samples are not of several documents. */
 int sample_starts(const struct sample_spec *s);
+
+/* The number of the field SAMPLE_ANSWERS; -1: samples are no pairs. */
+int sample_answers(const struct sample_spec *s);
 
 int sample_n_inputs(const struct sample_spec *s); /* fields of SAMPLE_INPUT */
 

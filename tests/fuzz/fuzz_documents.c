@@ -1,5 +1,5 @@
 /* Fuzz target: the input is a chat template, a zero byte, and a .jsonl file.  The template is
- * refused, or has a form; the lines are refused, or are documents, and a conversation among them
+ * refused, or has a form; the lines are refused, or are documents, or pairs, and a conversation
  * becomes a text that has its answers in order, by the template's form and by each other one. */
 #include <stddef.h>
 #include <stdint.h>
@@ -39,6 +39,7 @@ static int take(void *arg, const struct document *d, struct err *err)
     struct chat c;
 
     ASSERT(d->kind == DOCUMENT_CHAT || d->text);
+    ASSERT(d->n_given == 0 || d->n_given < d->n_messages);
     for (int form = CHAT_AUTO; d->kind == DOCUMENT_CHAT && form <= CHAT_GEMMA; form++) {
         if (form != CHAT_AUTO)
             ASSERT(chat_choose(&c, (enum chat_form)form, "<b>", "<e>", err) == 0);
@@ -64,7 +65,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (end) {
         memcpy(lines, end + 1, size - n - 1);
-        ASSERT(documents_each_line(lines, size - n - 1, take, &found, &err) == 0 || err.msg[0]);
+        for (int of = DOCUMENTS_OF_ANY; of <= DOCUMENTS_OF_PAIRS; of++)
+            ASSERT(documents_each_line(lines, size - n - 1, (enum documents_of)of, take, &found,
+                                       &err) == 0 ||
+                   err.msg[0]);
     }
     free(template);
     free(lines);
