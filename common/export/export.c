@@ -56,6 +56,9 @@ static int export_build(struct exported *x, struct err *err)
 
     if (sample_starts(&spec) >= 0) /* what is served is one document */
         spec.n_fields--;
+    if (sample_answers(&spec) >= 0) /* or one text */
+        spec = (struct sample_spec)SAMPLE_SEQUENCES(spec.field[0].shape.dim[1],
+                                                    spec.field[0].n_classes);
     x->n_outputs = x->network ? x->network->n_outputs : 1;
     x->output = xcalloc((size_t)x->n_outputs + 1, sizeof *x->output);
     for (int i = 0; i < 2 && rc == 0; i++) {

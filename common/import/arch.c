@@ -13,7 +13,7 @@
 #include "import/lower.h"
 #include "model/layer.h"
 #include "model/losses.h"
-#include "op/op.h"
+#include "op/compose.h"
 
 #define AT(field) offsetof(struct import_options, field)
 
@@ -168,6 +168,31 @@ static int arch_check_packed(const struct net *m, const struct import_network *n
                    n->path);
 }
 
+/* Pairs of answers are rows of tokens, two for each sample. */
+static int arch_check_pairs(const struct net *m, const struct import_network *n)
+{
+    if ((n->packs && n->config) || sample_answers(m->spec) < 0)
+        return 0;
+    return err_set(m->err, ERR_CONFIG,
+                   "%s (model.import): model.loss dpo is for a folder's causal language models, "
+                   "such as llama's",
+                   n->path);
+}
+
+/* The rows of the network for each sample. */
+static int arch_rows(const struct net *m) { return sample_answers(m->spec) >= 0 ? 2 : 1; }
+
+/* The inputs of pairs, [N,2,T], as rows [2N,T]. */
+static void arch_join_pairs(struct net *m, int *input, int n)
+{
+    struct compose c = {.g = m->g, .name = "pairs", .err = m->err};
+
+    for (int i = 0; i < n && arch_rows(m) > 1; i++)
+        if (input[i] != NO_VALUE)
+            input[i] = compose_reshape(&c, input[i], SHAPE(-1, m->g->value[input[i]].shape.dim[2]));
+    m->rc = c.rc;
+}
+
 /* A table that is read by constant places has learnt positions.  import/recognise.c lets them begin
  * anew in each document where it finds them, and no other node may read them. */
 static int arch_check_places(const struct net *m, const struct import_network *n)
@@ -190,6 +215,18 @@ static int arch_check_places(const struct net *m, const struct import_network *n
                          n->path);
 }
 
+/* A network of pairs has no dropout, as trl has it: the reference would be another function. */
+static void arch_lower(struct net *m, const struct import_network *n, const int *input, int *output)
+{
+    const int each = arch_rows(m);
+    const struct import_choices choices = {.input = input, .dropout = each > 1 ? 0 : -1};
+    const int64_t batch = m->g->batch;
+
+    m->g->batch *= each;
+    m->rc = import_lower(m, n, &choices, output);
+    m->g->batch = batch;
+}
+
 static void arch_build(struct net *m, const void *options)
 {
     const struct import_options *o = options;
@@ -208,9 +245,13 @@ static void arch_build(struct net *m, const void *options)
     output = arena_alloc(&m->g->arena, (size_t)n->n_outputs * sizeof *output);
     m->rc = arch_check_packed(m, n);
     if (m->rc == 0)
+        m->rc = arch_check_pairs(m, n);
+    if (m->rc == 0)
         m->rc = arch_find_inputs(m, o, input);
     if (m->rc == 0)
-        m->rc = import_lower(m, n, &(struct import_choices){.input = input, .dropout = -1}, output);
+        arch_join_pairs(m, input, n->n_inputs);
+    if (m->rc == 0)
+        arch_lower(m, n, input, output);
     if (m->rc == 0)
         m->rc = arch_check_places(m, n);
     if (m->rc == 0)

@@ -30,7 +30,8 @@ static int check_weights(const struct job *j, struct err *err)
     }
     if (w->n == 0)
         return 0;
-    if (!loss_is_of_classes(j->model.loss) || loss_is_free(j->model.loss))
+    if (!loss_is_of_classes(j->model.loss) || loss_is_free(j->model.loss) ||
+        j->model.loss == LOSS_DPO)
         return err_set(err, ERR_CONFIG, "train.class_weights needs model.loss cross_entropy");
     if ((float)most == 0) /* they are float32 in the network */
         return err_set(err, ERR_CONFIG, "train.class_weights are all 0, want one above 0");
@@ -159,7 +160,7 @@ static int check_schedule(const struct job *j, struct err *err)
 
 static int is_right_or_wrong(enum loss l)
 {
-    return l == LOSS_CROSS_ENTROPY || l == LOSS_FOCAL || l == LOSS_BCE;
+    return l == LOSS_CROSS_ENTROPY || l == LOSS_FOCAL || l == LOSS_BCE || l == LOSS_DPO;
 }
 
 static const char *const goals[] = {GOAL_LIST(WORD_NAME) NULL};
@@ -440,6 +441,21 @@ void job_doubt(const struct job *j, int64_t n_steps, void (*warn)(void *arg, con
     }
 }
 
+static int check_preference(const struct job *j, struct err *err)
+{
+    if (j->model.loss != LOSS_DPO)
+        return 0;
+    if (j->model.kind != &arch_import)
+        return err_set(err, ERR_CONFIG,
+                       "model.loss dpo is for language models of a folder; want model.import: "
+                       "FOLDER in place of model.arch");
+    if (j->model.lora.rank == 0)
+        return err_set(err, ERR_CONFIG,
+                       "model.loss dpo compares the network with its frozen base, but there is no "
+                       "model.lora; want model.lora: {rank: 8}");
+    return 0;
+}
+
 /* A scale is searched for by gradients that overflow on all ranks alike. */
 static int check_own(const struct job *j, struct err *err)
 {
@@ -460,6 +476,8 @@ int job_check(const struct job *job, struct err *err)
         rc = job_check_train(job, err);
     if (rc == 0)
         rc = check_precision(job, err);
+    if (rc == 0)
+        rc = check_preference(job, err);
     if (rc == 0)
         rc = check_schedule(job, err);
     if (rc == 0)

@@ -115,8 +115,9 @@ static const struct option model_rows[] = {
          "With model.import also {OUTPUT: LOSS, OUTPUT: {name: LOSS, weight: 0.4}}, the sum "
          "with weights, where huber takes delta, focal gamma, and bce positive, the weight of "
          "targets of 1, or a list with one for each output; {OUTPUT: {name: contrastive, with: "
-         "OUTPUT}}, which compares two outputs of all samples of a global batch; and `output "
-         "NAME`, a loss that the network computes itself. "
+         "OUTPUT}}, which compares two outputs of all samples of a global batch; `output "
+         "NAME`, a loss that the network computes itself; and {name: dpo, beta: 0.1}, which "
+         "prefers one of two answers to a prompt, with the base of model.lora as the reference. "
          "Validations take the first one alone."},
 };
 

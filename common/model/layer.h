@@ -30,9 +30,11 @@ struct net {
     int64_t all; /* samples of a full global batch, which a contrastive loss compares over all
                   * ranks; 0: those of the graph alone */
     const struct losses *losses;
-    int n_dropouts; /* so far: each draws its own random numbers */
-    int n_open;     /* blocks begun and not ended */
-    int rc;         /* < 0: failed, *err says why */
+    int n_dropouts;  /* so far: each draws its own random numbers */
+    int n_reference; /* the first nodes, which compute the reference of a preference; h is then what
+                      * the trained network gives */
+    int n_open;      /* blocks begun and not ended */
+    int rc;          /* < 0: failed, *err says why */
     struct err *err;
 };
 

@@ -8,6 +8,7 @@
  *   layer_join.c        several values, parts of one, other forms
  *   layer_loss.c        the last layer
  *   layer_contrast.c    its loss contrastive
+ *   layer_preference.c  its loss dpo
  *
  * Only these files and layers.c include this header.
  *
@@ -38,6 +39,9 @@ void net_reshape(struct net *m, const char *name, struct shape shape);
 struct compose;
 /* The k-th loss, which is contrastive: one of each row, [N,1]. */
 int layer_contrast(struct net *m, struct compose *c, int k);
+
+/* The loss dpo, whole. */
+void layer_preference(struct net *m, const char *name, const struct model_options *o);
 
 /* h must be images.  If not, the net has failed, and the message names the layer `name`. */
 int net_want_images(struct net *m, const char *name);

@@ -403,6 +403,10 @@ void layer_loss(struct net *m, const char *name, const struct model_options *o)
         .loss = {.label_smoothing = m->g->training ? (float)o->label_smoothing : 0,
                  .part = is_whole ? LOSS_IS_WHOLE : LOSS_IS_COUNTED}};
 
+    if (first->kind == LOSS_DPO) {
+        layer_preference(m, name, o);
+        return;
+    }
     if (m->rc == 0 && m->loss_of)
         loss_take_first(m, name);
     if (m->rc == 0)

@@ -98,9 +98,9 @@ static const char *lora_layer(const struct lora *l, const struct node *n)
 }
 
 /* The linear layer from which the logits come through nodes that only turn or move them. */
-static int lora_find_head(const struct graph *g)
+static int lora_find_head(const struct graph *g, int logits)
 {
-    int at = g->logits == NO_VALUE ? -1 : g->value[g->logits].producer;
+    int at = logits == NO_VALUE ? -1 : g->value[logits].producer;
 
     while (at >= 0 && g->node[at].op != OP_linear) {
         const int op = g->node[at].op, from = g->node[at].in[0];
@@ -252,7 +252,7 @@ static int lora_copy(struct lora *l)
         const int x = kind == LORA_OF_EMBEDDING ? (int)EMBEDDING_TOKENS : (int)LINEAR_X;
 
         lora_copy_node(l, i);
-        if (!lora_takes(l, i, layer))
+        if (i < l->first_node || !lora_takes(l, i, layer))
             continue;
         if (lora_check_direction(l, n, layer) < 0)
             return l->err->code;
@@ -275,9 +275,15 @@ static void lora_end(struct lora *l)
         g->logits = l->now[g->logits];
 }
 
-int lora_apply(const struct lora_options *o, int first_tag, struct graph *g, struct err *err)
+int lora_apply(const struct lora_options *o, const struct lora_place *at, struct graph *g,
+               struct err *err)
 {
-    struct lora l = {.o = o, .g = g, .err = err, .n_nodes = g->n_nodes, .tag = first_tag};
+    struct lora l = {.o = o,
+                     .g = g,
+                     .err = err,
+                     .n_nodes = g->n_nodes,
+                     .tag = at->first_tag,
+                     .first_node = at->first_node};
     const int block = g->block;
     int rc;
 
@@ -289,7 +295,7 @@ int lora_apply(const struct lora_options *o, int first_tag, struct graph *g, str
     memcpy(l.node, g->node, (size_t)l.n_nodes * sizeof *l.node);
     for (int v = 0; v < g->n_values; v++)
         l.now[v] = v;
-    l.head = lora_find_head(g);
+    l.head = lora_find_head(g, at->logits);
     rc = lora_check_match(&l);
     if (rc == 0) {
         lora_freeze(g);

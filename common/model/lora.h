@@ -31,10 +31,19 @@
 /* PEFT's names in adapter_model.safetensors begin so. */
 #define LORA_PREFIX "base_model.model."
 
-/* Add the adapters to a forward graph, before program_differentiate.  first_tag: the number of
- * dropouts that the graph has so far.  No effect without a rank.  Fails with ERR_CONFIG if a
- * pattern of `match` fits no layer, or if no layer is left: lists the layers. */
-int lora_apply(const struct lora_options *o, int first_tag, struct graph *g, struct err *err);
+/* The parts of the graph that are there before the adapters. */
+struct lora_place {
+    int first_tag;  /* the number of dropouts so far */
+    int first_node; /* those before it get no adapters: they compute the reference of model.loss dpo
+                     */
+    int logits;     /* of the network; its last layer makes them */
+};
+
+/* Add the adapters to a forward graph, before program_differentiate.  No effect without a rank.
+ * Fails with ERR_CONFIG if a pattern of `match` fits no layer, or if no layer is left: lists the
+ * layers. */
+int lora_apply(const struct lora_options *o, const struct lora_place *at, struct graph *g,
+               struct err *err);
 
 /* The factor of the product of the adapters. */
 double lora_scale(const struct lora_options *o);

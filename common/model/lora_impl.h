@@ -15,9 +15,10 @@ struct lora { /* one call of lora_apply */
     struct err *err;
     struct node *node; /* [n_nodes] as they were */
     int n_nodes;
-    int *now; /* [values before the call] what stands for each */
-    int tag;  /* of the next dropout */
-    int head; /* the node that makes the logits; -1: none is linear */
+    int *now;       /* [values before the call] what stands for each */
+    int tag;        /* of the next dropout */
+    int first_node; /* that may have adapters */
+    int head;       /* the node that makes the logits; -1: none is linear */
 };
 
 /* Append the adapters' nodes behind the layer that node n computes, as it was: its input is now x

@@ -25,6 +25,7 @@ static const struct {
     {"gamma", 1u << LOSS_FOCAL, offsetof(struct loss_term, gamma), 0, 100},
     {"positive", 1u << LOSS_BCE, offsetof(struct loss_term, positive), 0, 1e6},
     {"temperature", 1u << LOSS_CONTRASTIVE, offsetof(struct loss_term, temperature), 0, 1e6},
+    {"beta", 1u << LOSS_DPO, offsetof(struct loss_term, beta), 0, 1e3},
 };
 
 struct losses_reading {
@@ -153,7 +154,7 @@ static int losses_read_number(const struct losses_reading *r, const struct tree 
     return err_set(r->err, ERR_CONFIG,
                    "unknown key %.60s; want name, weight, delta (huber), gamma (focal), positive "
                    "(bce), class_dim (cross_entropy, focal), with, scale or temperature "
-                   "(contrastive)",
+                   "(contrastive), beta (dpo)",
                    key->text);
 }
 
@@ -174,14 +175,17 @@ static int losses_read_map(const struct losses_reading *r, const struct tree *t,
     return rc;
 }
 
+static const struct loss_term losses_default = {
+    .weight = 1, .delta = 1, .gamma = 2, .positive = 1, .temperature = 1, .beta = 0.1};
+
 static int losses_read_term(const struct losses_reading *r, const struct tree *t, const char *of)
 {
     struct loss_term *term = &r->to->term[r->to->n++];
 
     int rc;
 
-    *term = (struct loss_term){
-        .output = of, .weight = 1, .delta = 1, .gamma = 2, .positive = 1, .temperature = 1};
+    *term = losses_default;
+    term->output = of;
     rc = t->kind == TREE_MAP ? losses_read_map(r, t, of, term) : losses_find(r, t, of, term);
     if (rc < 0 || term->kind != LOSS_CONTRASTIVE || (term->with && of))
         return rc;
@@ -196,6 +200,16 @@ static int losses_has_name(const struct tree *t)
     for (int i = 0; i < t->n; i++)
         if (!strcmp(t->key[i]->text, "name"))
             return 1;
+    return 0;
+}
+
+/* The loss dpo reads samples that no other loss can. */
+static int losses_check_alone(const struct losses_reading *r, const struct tree *t)
+{
+    for (int i = 0; i < t->n && t->n > 1; i++)
+        if (r->to->term[i].kind == LOSS_DPO)
+            return losses_fail(r, t->child[i], t->key[i]->text,
+                               "dpo as the only loss, or none: its samples are pairs of answers");
     return 0;
 }
 
@@ -226,7 +240,7 @@ static int losses_read(const char *text, size_t len, struct arena *arena, struct
     }
     for (int i = 0; i < t->n && rc == 0; i++)
         rc = losses_read_term(&r, t->child[i], t->key[i]->text);
-    return rc;
+    return rc == 0 ? losses_check_alone(&r, t) : rc;
 }
 
 int losses_check(const char *text, size_t len, size_t *at, struct err *err)
@@ -269,7 +283,7 @@ int losses_of(const struct model_options *o, struct arena *arena, struct losses 
                    ? err_wrap(err, "model.loss")
                    : 0;
     out->n = 1;
-    out->term[0] =
-        (struct loss_term){.kind = o->loss, .weight = 1, .delta = 1, .gamma = 2, .positive = 1};
+    out->term[0] = losses_default;
+    out->term[0].kind = o->loss;
     return 0;
 }

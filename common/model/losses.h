@@ -22,6 +22,7 @@ struct loss_term {
     const char *with;   /* LOSS_CONTRASTIVE: the other output */
     const char *scale;  /* likewise: the output that is the scores' factor; NULL: none is */
     double temperature; /* likewise: the scores' divisor */
+    double beta;        /* LOSS_DPO: the factor of what the answers' log-probabilities gained */
     int class_dim;      /* classes at places: 1: [N,C,T], 2: [N,T,C]; 0: as the shape says */
 };
 
@@ -42,7 +43,8 @@ int losses_of(const struct model_options *o, struct arena *arena, struct losses 
 /* 1: the targets are classes. */
 static inline int loss_is_of_classes(enum loss l)
 {
-    return l == LOSS_CROSS_ENTROPY || l == LOSS_FOCAL || l == LOSS_OUTPUT || l == LOSS_CONTRASTIVE;
+    return l == LOSS_CROSS_ENTROPY || l == LOSS_FOCAL || l == LOSS_OUTPUT ||
+           l == LOSS_CONTRASTIVE || l == LOSS_DPO;
 }
 
 /* 1: the loss compares the output with no target. */

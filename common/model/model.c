@@ -66,7 +66,11 @@ int model_build(const struct model_options *o, const struct sample_spec *spec, i
         o->kind->build(&m, o->options);
     layer_loss(&m, "loss", o);
     if (m.rc == 0)
-        m.rc = lora_apply(&o->lora, m.n_dropouts, g, err);
+        m.rc = lora_apply(&o->lora,
+                          &(struct lora_place){.first_tag = m.n_dropouts,
+                                               .first_node = m.n_reference,
+                                               .logits = m.n_reference > 0 ? m.h : g->logits},
+                          g, err);
     if (m.rc < 0) {
         graph_free(g);
         return model_fail(o->kind->group.name, spec, err);

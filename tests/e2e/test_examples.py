@@ -21,6 +21,7 @@ SMALLER = {"gpt2-124m": {"model.layers": 1, "model.width": 48},
            "llama-shakespeare": {"model.import": "llama"},
            "qwen2-chat-lora": {"model.import": "qwen2", "model.init": "random",
                                "model.context": 64},
+           "qwen2-dpo": {"model.import": "qwen2", "model.init": "random", "model.context": 64},
            "images-vit": {"model.depth": 1, "model.width": 48}}
 REAL = os.environ.get("DPTRAIN_DATA", os.path.join(dp.ROOT, "..", "shared", "data"))
 STEPS = 3
@@ -77,6 +78,11 @@ class Examples(dp.Case):
         self.write("conversations.jsonl", b"".join(json.dumps({"messages": [
             {"role": "user", "content": f"{i}?"}, {"role": "assistant", "content": f"{i}."},
         ]}).encode() + b"\n" for i in range(400)))
+        self.write("pairs.jsonl", b"".join(json.dumps({
+            "prompt": [{"role": "user", "content": f"{i}?"}],
+            "chosen": [{"role": "assistant", "content": f"{i}."}],
+            "rejected": [{"role": "assistant", "content": f"{i}!"}],
+        }).encode() + b"\n" for i in range(40)))
 
     def write_language_model(self, kind):
         """A folder such as language_model.py makes, with a tokenizer of bytes."""
@@ -107,7 +113,8 @@ class Examples(dp.Case):
         jobs = sorted(glob.glob(os.path.join(EXAMPLES, "*.yaml")))
         self.assertGreaterEqual(len(jobs), 10)
         places = {"shakespeare": "input.txt", "cifar100": "cifar100", "imag": "images",
-                  "llama": "input.txt", "qwen2": "conversations.jsonl",
+                  "llama": "input.txt", "qwen2-chat": "conversations.jsonl",
+                  "qwen2-dpo": "pairs.jsonl",
                   "unet": "unet", "text": "text", "tagger": "tagger",
                   "autoencoder": "autoencoder"}
         for job in jobs:

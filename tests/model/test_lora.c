@@ -248,7 +248,8 @@ static void a_weight_in_both_directions(void **state)
         struct graph *g = both_directions(6, out);
         struct err err;
 
-        assert_int_equal(lora_apply(&o, 0, g, &err), ERR_CONFIG);
+        assert_int_equal(lora_apply(&o, &(struct lora_place){.logits = g->logits}, g, &err),
+                         ERR_CONFIG);
         assert_non_null(strstr(err.msg, "\"both\" has a weight that is read in both directions"));
         graph_free(g);
     }
