@@ -5,7 +5,8 @@
                 [--own] [--check]
 
 Networks: resnet50, resnet18 and vit (ViT-S/16) of torchvision, images of 224 x 224; llama (15
-million parameters) and gpt2 (12 million) of transformers, context 256.  Each is exported once, and
+million parameters, 6 layers) and gpt2 (12 million) of transformers, context 256; folder (a Llama of
+17 million, 8 layers, as config.json and model.safetensors).  Each is exported or saved once, and
 trained by AdamW from arrays in memory: by ours in a run of its own, and by PyTorch's eager mode
 (torch_imported.py), compiled mode, or both, in float32 and in bfloat16; vit, resnet18 and gpt2 also
 as our own architecture of that shape.  Each round runs every contender once, one after another, so
@@ -40,13 +41,14 @@ import find_torch  # noqa: E402
 # network: samples of a batch, and the fields of the samples
 IMAGES, TOKENS = "{x: x.npy, labels: y.npy}", "{input_ids: x.npy, labels: y.npy}"
 CASES = {"resnet50": (8, IMAGES), "vit": (8, IMAGES), "resnet18": (8, IMAGES), "llama": (4, TOKENS),
-         "gpt2": (4, TOKENS)}
+         "gpt2": (4, TOKENS), "folder": (4, "")}
+STREAM = {"format": "tokens", "train": "train.bin"}
 # network: our own architecture, and its data
 OWN = {"vit": ({"arch": "vit", "image": 224, "patch": 16, "width": 384, "depth": 12, "heads": 6,
                 "mlp": 1536}, {"format": "npy", "train": ["x.npy", "y.npy"]}),
        "resnet18": ({"arch": "resnet18"}, {"format": "npy", "train": ["x.npy", "y.npy"]}),
        "gpt2": ({"arch": "gpt", "layers": 6, "heads": 6, "width": 384, "context": 256,
-                 "vocab": 4096}, {"format": "tokens", "train": "train.bin"})}
+                 "vocab": 4096}, STREAM)}
 TINY = {"vit": {"image": 32, "depth": 1, "width": 48}, "resnet18": {},
         "gpt2": {"layers": 1, "width": 48, "context": 16, "vocab": 64}}
 PRECISIONS = ("float32", "bfloat16")
@@ -63,6 +65,9 @@ def used_by(process):
 def job_of(options, who, case, precision, folder):
     batch, fields = CASES[case]
     model, data = {"import": os.path.join(folder, "net.pt2")}, {"format": "npy", "train": fields}
+    if not fields:
+        model, data = {"import": os.path.join(folder, "net"), "context": 16 if options.check else
+                       256}, STREAM
     if who == "own":
         model, data = OWN[case]
         model = {**model, **(TINY[case] if options.check else {})}
@@ -77,8 +82,10 @@ def ours(options, who, case, precision, folder):
     run = os.path.join(folder, "run")
     shutil.rmtree(run, ignore_errors=True)
     with open(os.path.join(folder, "job.yaml"), "w", encoding="ascii") as file:
-        text = json.dumps(job_of(options, who, case, precision, folder))
-        file.write(text.replace(f'"{CASES[case][1]}"', CASES[case][1]))  # JSON is YAML
+        text = json.dumps(job_of(options, who, case, precision, folder))  # JSON is YAML
+        for fields in (IMAGES, TOKENS):
+            text = text.replace(f'"{fields}"', fields)
+        file.write(text)
     env = {k: v for k, v in bench.clean_env({"threads": 1}).items() if k != "OMP_NUM_THREADS"}
     with open(os.path.join(folder, "ours.txt"), "w+", encoding="utf-8") as out:
         cpu, mib, status = used_by(subprocess.Popen(

@@ -16,7 +16,7 @@ import torchvision
 import transformers
 
 SAMPLES = 64
-VOCABULARY = {"llama": 32000, "gpt2": 4096}  # networks of tokens; all have 256 a sample
+VOCABULARY = {"llama": 32000, "folder": 32000, "gpt2": 4096}  # networks of tokens; all have 256 a sample
 
 
 def network_of(name, tiny):
@@ -27,8 +27,9 @@ def network_of(name, tiny):
             n_layer=layers, n_head=6, n_embd=width, n_positions=256,
             vocab_size=classes_of(name, tiny), resid_pdrop=0, embd_pdrop=0, attn_pdrop=0,
             bos_token_id=1, eos_token_id=2))
-    if name == "llama":
-        width, layers, vocab = (48, 1, 64) if tiny else (288, 6, 32000)
+    if name in ("llama", "folder"):
+        width, vocab = (48, 64) if tiny else (288, 32000)
+        layers = 1 if tiny else 8 if name == "folder" else 6
         return transformers.LlamaForCausalLM(transformers.LlamaConfig(
             hidden_size=width, num_hidden_layers=layers, num_attention_heads=6,
             num_key_value_heads=6, intermediate_size=768, vocab_size=vocab,
@@ -76,6 +77,9 @@ def read_samples(folder, name):
 
 def export(folder, name, tiny):
     write_samples(folder, name, tiny)
+    if name == "folder":
+        network_of(name, tiny).save_pretrained(os.path.join(folder, "net"))
+        return
     x = read_samples(folder, name)[0][:3]
     more = {"input_ids": x, "use_cache": False} if name in VOCABULARY else {}
     program = torch.export.export(network_of(name, tiny).train(), () if more else (x,), more,
