@@ -10,7 +10,7 @@
 
 #define SUITE "TLS_AES_128_GCM_SHA256"
 
-enum { READ_BUFFER = 128 << 10 }; /* bytes that one system call reads: several records */
+enum { CIPHER_BUFFER = 128 << 10 }; /* bytes that one system call moves: several records */
 
 static const unsigned char identity[] = "dptrain-link-1"; /* of every key: only one is possible */
 static const unsigned char suite_id[2] = {0x13, 0x01};
@@ -73,17 +73,35 @@ int cipher_begin(const struct cipher *c, int fd, int is_server, uint8_t key[PROO
     return 0;
 }
 
-/* Let OpenSSL read several records with one system call.  Kernel TLS cannot read ahead, because its
- * records come decrypted. */
+/* Put a buffer before the socket, which both directions have shared so far.  Without memory for it,
+ * each record stays a system call of its own. */
+static void cipher_gather_records(SSL *ssl)
+{
+    BIO *socket = SSL_get_wbio(ssl), *buffer = BIO_new(BIO_f_buffer());
+
+    if (!buffer || BIO_set_write_buffer_size(buffer, CIPHER_BUFFER) != 1 || !BIO_up_ref(socket)) {
+        BIO_free(buffer);
+        ERR_clear_error();
+        return;
+    }
+    SSL_set0_wbio(ssl, BIO_push(buffer, socket));
+}
+
+/* Let OpenSSL move several records with one system call.  Kernel TLS gains nothing by it: it takes
+ * bytes of any number at once, and cannot read ahead, because its records come decrypted. */
 void cipher_end_handshake(SSL *ssl)
 {
     SSL_set_app_data(ssl, NULL);
     SSL_set_mode(ssl, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_AUTO_RETRY);
+    if (!cipher_is_kernel(ssl))
+        cipher_gather_records(ssl);
     if (BIO_get_ktls_recv(SSL_get_rbio(ssl)))
         return;
-    SSL_set_default_read_buffer_len(ssl, READ_BUFFER);
+    SSL_set_default_read_buffer_len(ssl, CIPHER_BUFFER);
     SSL_set_read_ahead(ssl, 1);
 }
+
+int cipher_flush(SSL *ssl) { return BIO_flush(SSL_get_wbio(ssl)) == 1 ? 1 : -1; }
 
 int cipher_is_kernel(const SSL *ssl) { return BIO_get_ktls_send(SSL_get_wbio(ssl)) != 0; }
 

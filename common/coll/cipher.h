@@ -5,7 +5,7 @@
  * if the key becomes known later.  The kernel encrypts if it can (kernel TLS), else OpenSSL.
  *
  * Life:    cipher_new once.  For each connection: cipher_begin -> SSL_do_handshake until it is done
- *          -> cipher_end_handshake -> SSL_read, SSL_write -> SSL_free.
+ *          -> cipher_end_handshake -> SSL_read, SSL_write, cipher_flush -> SSL_free.
  * Threads: several may use a struct cipher; an SSL object is used by one at a time. */
 #ifndef COLL_CIPHER_H
 #define COLL_CIPHER_H
@@ -26,8 +26,12 @@ void cipher_free(struct cipher *c); /* NULL is fine */
 int cipher_begin(const struct cipher *c, int fd, int is_server, uint8_t key[PROOF_KEY], SSL **out,
                  struct err *err);
 
-/* Prepare for large transfers, once the handshake is done. */
+/* Prepare for large transfers, once the handshake is done.  From now on SSL_write may keep records,
+ * which cipher_flush sends. */
 void cipher_end_handshake(SSL *ssl);
+
+/* Send what SSL_write kept.  Returns as SSL_write does: 1, or -1 for SSL_get_error. */
+int cipher_flush(SSL *ssl);
 
 /* 1: the kernel encrypts what is sent. */
 int cipher_is_kernel(const SSL *ssl);

@@ -115,9 +115,12 @@ static int change_key(struct link *k, struct err *err)
 
 static int send_ssl(struct link *k, const char *from, size_t n_bytes, struct err *err)
 {
+    int rc;
+
     while (n_bytes) {
         size_t n;
-        int rc = k->n_one_key >= LINK_KEY_BYTES ? change_key(k, err) : 0;
+
+        rc = k->n_one_key >= LINK_KEY_BYTES ? change_key(k, err) : 0;
 
         if (rc < 0)
             return rc;
@@ -129,7 +132,9 @@ static int send_ssl(struct link *k, const char *from, size_t n_bytes, struct err
         from += n;
         n_bytes -= n;
     }
-    return 0;
+    ERR_clear_error();
+    rc = cipher_flush(k->ssl);
+    return rc == 1 ? 0 : failed_ssl(k, rc, err);
 }
 
 static int recv_ssl(struct link *k, char *at, size_t n_bytes, struct err *err)
