@@ -16,7 +16,8 @@ import torchvision
 import transformers
 
 SAMPLES = 64
-VOCABULARY = {"llama": 32000, "folder": 32000, "gpt2": 4096}  # networks of tokens; all have 256 a sample
+# Networks of tokens; all have 256 a sample.
+VOCABULARY = {"llama": 32000, "folder": 32000, "gpt2": 4096}
 
 
 def network_of(name, tiny):
