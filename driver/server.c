@@ -211,6 +211,7 @@ int server_end(struct server *s)
     if (s->on_end)
         s->on_end(s->on_end_arg);
     daemon_detach(&s->daemon, s->daemon.engine != NULL);
+    heed_end(&s->heed);
     listener_close(s->listener);
     web_close(s->web);
     dismiss_local(s);

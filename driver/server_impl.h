@@ -9,6 +9,7 @@
 #define DRIVER_SERVER_IMPL_H
 
 #include "daemon/disk.h"
+#include "daemon/heed.h"
 #include "driver/local.h"
 #include "driver/options.h"
 #include "driver/peers.h"
@@ -39,6 +40,7 @@ struct server {
     uv_timer_t owner; /* looks whether another driver has taken the run directory over, and hands on
                          rows */
     uv_timer_t doom;  /* until local followers whose ranks were lost are killed */
+    struct heed heed;
     int is_formed;    /* 1: the ranks have formed, so the session deals with lost followers */
     int is_ending;    /* 1: the session has said how it ends */
     int local_status; /* != 0: the driver stops because a local follower ended with this status */

@@ -162,6 +162,10 @@ const struct daemon_hooks server_hooks = {.send = server_do_send,
 
 static void server_report(void *m, int64_t now, struct report *r) { driver_report(m, now, r); }
 static void server_stop(void *m, int64_t now, const char *why) { driver_stop(m, now, why); }
+static void server_notice(void *m, int64_t now, const struct notice *n)
+{
+    driver_notice(m, now, n);
+}
 static void server_tick(void *m, int64_t now) { driver_tick(m, now); }
 static int64_t server_deadline(const void *m) { return driver_deadline(m); }
 static int server_next(void *m, struct action *out) { return driver_next(m, out); }
@@ -193,9 +197,9 @@ static void server_ring(void *m, int64_t now, const struct collective *c, int n)
     driver_ring(m, now, c, n);
 }
 
-static const struct daemon_machine machine = {server_report,   server_progress, server_stop,
-                                              server_tick,     server_deadline, server_next,
-                                              server_describe, server_summary,  server_ring};
+static const struct daemon_machine machine = {
+    server_report,   server_progress, server_stop,     server_notice,  server_tick,
+    server_deadline, server_next,     server_describe, server_summary, server_ring};
 
 /* ---- start ---- */
 
@@ -244,6 +248,8 @@ static void driver_options_init(struct driver_options *d, const struct server *s
         .evaluate = s->evaluation ? s->evaluation->from : NULL,
         .averaged = s->options->averaged,
         .is_divided = strategy_choose(&j->strategy)->promises.n_holders > 0,
+        .is_only_holder = strategy_choose(&j->strategy)->promises.n_holders == 1,
+        .n_children = s->options->hosts_file ? (int)s->options->n_ranks : s->local.minder.n,
         .predict = s->evaluation ? s->options->predict : NULL,
         .run = has_run ? s->record.dir.run : NULL,
         .term = s->record.dir.term,
@@ -346,5 +352,6 @@ void server_begin_session(struct server *s)
     say_device(s->options);
     uv_timer_start(&s->owner, on_owner, OWNER_MS, OWNER_MS);
     server_start_session(s, s->start_ns);
+    heed_begin(&s->heed, &s->daemon, s->job->cluster.notice, 1);
     s->daemon.pulse.engine_patience_ns = 2 * longest_deadline_ns(s->job);
 }

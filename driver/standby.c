@@ -330,6 +330,13 @@ static void standby_session_stop(void *m, int64_t now, const char *why)
 {
     standby_stop(m, now, why);
 }
+static void standby_session_notice(void *m, int64_t now, const struct notice *n)
+{
+    char text[64];
+
+    snprintf(text, sizeof text, "the notice that this machine goes away (%s)", n->source);
+    standby_stop(m, now, text);
+}
 static void standby_session_tick(void *m, int64_t now) { standby_tick(m, now); }
 static int64_t standby_session_deadline(const void *m) { return standby_deadline(m); }
 static int standby_session_next(void *m, struct action *out) { return standby_next(m, out); }
@@ -339,10 +346,11 @@ static void standby_session_describe(const void *m, int64_t now, struct buf *out
     standby_describe(m, now, out);
 }
 
-static const struct daemon_machine machine = {
-    standby_session_report,   standby_session_progress, standby_session_stop,
-    standby_session_tick,     standby_session_deadline, standby_session_next,
-    standby_session_describe, standby_session_describe, standby_session_ring};
+static const struct daemon_machine machine = {standby_session_report,   standby_session_progress,
+                                              standby_session_stop,     standby_session_notice,
+                                              standby_session_tick,     standby_session_deadline,
+                                              standby_session_next,     standby_session_describe,
+                                              standby_session_describe, standby_session_ring};
 
 static const struct daemon_hooks hooks = {.send = standby_do_send,
                                           .close = standby_do_close,

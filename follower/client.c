@@ -15,6 +15,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/util.h"
+#include "daemon/heed.h"
 #include "daemon/minder.h"
 #include "net/dialer.h"
 #include "session/follower.h"
@@ -52,6 +53,7 @@ struct client {
     struct follower *follower; /* the session; NULL: there is no job */
     struct minder_role role;   /* a driver's child dies with it */
     int has_next_secret;       /* 1: the driver refused the secret, and there is one more to try */
+    struct heed heed;
     int is_over, status;
     uv_timer_t redial;
     int64_t ended_ns;   /* when the last job ended; 0: none has */
@@ -75,6 +77,16 @@ static void name_lines(const struct client *c)
     log_set_name(c->role.number, is_spare ? -1 : rank >= 0 ? rank : c->options->rank);
 }
 
+/* Once the driver has said what to heed, do so.  A child of the driver's goes with the driver,
+ * which heeds notices for both. */
+static void client_heed(struct client *c)
+{
+    const char *from = c->follower ? follower_heeds(c->follower) : NULL;
+
+    if (from && c->role.kind != MINDER_DRIVER)
+        heed_begin(&c->heed, &c->daemon, from, c->trust.tls != NULL);
+}
+
 /* ---- the connection ---- */
 
 static void client_on_frame(void *arg, struct conn *conn, const uint8_t *body, size_t len)
@@ -89,6 +101,7 @@ static void client_on_frame(void *arg, struct conn *conn, const uint8_t *body, s
     if (c->follower && !daemon_is_deaf(&c->daemon)) {
         follower_message(c->follower, now, m);
         name_lines(c);
+        client_heed(c);
     }
     daemon_leave(&c->daemon);
     msg_free(m);
@@ -158,6 +171,10 @@ static void client_session_stop(void *m, int64_t now, const char *why)
 {
     follower_stop(m, now, why);
 }
+static void client_session_notice(void *m, int64_t now, const struct notice *n)
+{
+    follower_notice(m, now, n);
+}
 static void client_session_tick(void *m, int64_t now) { follower_tick(m, now); }
 static int64_t client_session_deadline(const void *m) { return follower_deadline(m); }
 static int client_session_next(void *m, struct action *out) { return follower_next(m, out); }
@@ -178,9 +195,9 @@ static void client_session_ring(void *m, int64_t now, const struct collective *c
 }
 
 static const struct daemon_machine machine = {
-    client_session_report,   client_session_progress, client_session_stop,
-    client_session_tick,     client_session_deadline, client_session_next,
-    client_session_describe, client_session_describe, client_session_ring};
+    client_session_report,   client_session_progress, client_session_stop, client_session_notice,
+    client_session_tick,     client_session_deadline, client_session_next, client_session_describe,
+    client_session_describe, client_session_ring};
 
 /* List the GPUs that can be used. */
 static int list_gpus(const struct devices *d, struct follower_gpu *out)
@@ -439,6 +456,7 @@ static void client_on_finished(void *arg, const struct action *end)
         forget_refusal(c);
     }
     daemon_detach(&c->daemon, is_stuck);
+    heed_end(&c->heed);
     follower_free(c->follower);
     c->follower = NULL;
     name_lines(c);

@@ -8,12 +8,14 @@
 #define SECONDS(...)
 #define CHOICE(name, default_, list, text) \
     static const char *const words_of_##name[] = {list(WORD_NAME) NULL};
-CLUSTER_LIST(INTEGER, BOOL, REAL, SECONDS, CHOICE)
+#define STRING(...)
+CLUSTER_LIST(INTEGER, BOOL, REAL, SECONDS, CHOICE, STRING)
 #undef INTEGER
 #undef BOOL
 #undef REAL
 #undef SECONDS
 #undef CHOICE
+#undef STRING
 
 #define INTEGER(name, default_, least, most, unit_, text) \
     {"cluster." #name,                                    \
@@ -55,6 +57,9 @@ CLUSTER_LIST(INTEGER, BOOL, REAL, SECONDS, CHOICE)
      .choices = words_of_##name,             \
      .flags = OPT_RESUME,                    \
      .help = text},
+#define STRING(name, default_, text)                                                \
+    {"cluster." #name, OPT_STRING,          offsetof(struct cluster_options, name), \
+     default_,         .flags = OPT_RESUME, .help = text},
 #define DEADLINE(name, default_, what)                      \
     {"cluster.deadlines." #name,                            \
      OPT_SECONDS,                                           \
@@ -67,4 +72,4 @@ CLUSTER_LIST(INTEGER, BOOL, REAL, SECONDS, CHOICE)
      .help = "The longest that " what " may take."},
 
 const struct option cluster_rows[CLUSTER_N_ROWS] = {
-    CLUSTER_LIST(INTEGER, BOOL, REAL, SECONDS, CHOICE) CLUSTER_DEADLINE_LIST(DEADLINE)};
+    CLUSTER_LIST(INTEGER, BOOL, REAL, SECONDS, CHOICE, STRING) CLUSTER_DEADLINE_LIST(DEADLINE)};

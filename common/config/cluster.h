@@ -24,9 +24,10 @@ enum cluster_shared_memory { CLUSTER_SHARED_MEMORY_LIST(WORD_VALUE) };
  * BOOL     int field:         name, default, help
  * REAL     double field:      name, default, least, most, help
  * SECONDS  int64_t field_ms:  name, default, least, most (both in seconds), help
- * CHOICE   enum cluster_NAME: name, default, its list of words, help */
+ * CHOICE   enum cluster_NAME: name, default, its list of words, help
+ * STRING   const char *field: name, default, help */
 /* clang-format off: one line, one key */
-#define CLUSTER_LIST(INT, BOOL, REAL, SECONDS, CHOICE)                                             \
+#define CLUSTER_LIST(INT, BOOL, REAL, SECONDS, CHOICE, STRING)                                     \
     INT(min_ranks, "0", 0, CLUSTER_MAX_RANKS, "ranks",                                             \
         "The job goes on with as few ranks as these if lost ones are not replaced in "             \
         "time; 0 stands for --nranks.")                                                            \
@@ -66,7 +67,12 @@ enum cluster_shared_memory { CLUSTER_SHARED_MEMORY_LIST(WORD_VALUE) };
            "CPU ranks of one machine exchange gradients through shared memory. auto: if they are " \
            "in one network namespace, and cluster.encrypt is not on; off: by TCP, as ranks of "    \
            "different machines do. Either way the order of machines counts: sums go from one to "  \
-           "the next where the ranks of each machine have consecutive numbers.")
+           "the next where the ranks of each machine have consecutive numbers.")                   \
+    STRING(notice, "auto",                                                                         \
+           "How a rank hears that its machine is about to go away, so that it leaves before. "     \
+           "auto: as the platform says it; none: not at all; anything else is a command, which "   \
+           "sh runs every 5 s on each rank's machine: status 0 says that the machine goes away, "  \
+           "in as many seconds as the first word of its output says, and 1 says that it stays.")
 
 /* The longest that a phase may take: name, default in seconds, what the phase is. */
 #define CLUSTER_DEADLINE_LIST(X)                                    \
@@ -85,12 +91,14 @@ struct cluster_options {
 #define REAL(name, ...)    double name;
 #define SECONDS(name, ...) int64_t name##_ms;
 #define CHOICE(name, ...)  enum cluster_##name name;
-    CLUSTER_LIST(INTEGER, BOOL, REAL, SECONDS, CHOICE)
+#define STRING(name, ...)  const char *name;
+    CLUSTER_LIST(INTEGER, BOOL, REAL, SECONDS, CHOICE, STRING)
 #undef BOOL
 #undef CHOICE
 #undef INTEGER
 #undef REAL
 #undef SECONDS
+#undef STRING
     struct cluster_deadlines {
 #define DEADLINE(name, ...) int64_t name##_ms;
         CLUSTER_DEADLINE_LIST(DEADLINE)
@@ -100,7 +108,8 @@ struct cluster_options {
 
 #define COUNT(...) +1
 enum {
-    CLUSTER_N_ROWS = 0 CLUSTER_LIST(COUNT, COUNT, COUNT, COUNT, COUNT) CLUSTER_DEADLINE_LIST(COUNT)
+    CLUSTER_N_ROWS =
+        0 CLUSTER_LIST(COUNT, COUNT, COUNT, COUNT, COUNT, COUNT) CLUSTER_DEADLINE_LIST(COUNT)
 };
 #undef COUNT
 

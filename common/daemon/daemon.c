@@ -311,6 +311,22 @@ void daemon_stop_if_missed(struct daemon *d)
         stop_machine(d, name);
 }
 
+void daemon_notice(struct daemon *d, const struct notice *n)
+{
+    char text[64];
+    int64_t now;
+
+    if (!d->machine) {
+        snprintf(text, sizeof text, "the notice that this machine goes away (%s)", n->source);
+        d->hooks->idle_stop(d->arg, text);
+        return;
+    }
+    now = daemon_enter(d);
+    if (d->machine && !d->is_finished)
+        d->calls->notice(d->machine, now, n);
+    daemon_leave(d);
+}
+
 /* SIGUSR1 is blocked (daemon_open_standard) and read here: a handler of libuv leaves moments, when
  * it comes and when it goes, in which the signal would end the process. */
 static void on_state_signal(uv_poll_t *p, int status, int events)

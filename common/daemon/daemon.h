@@ -27,6 +27,7 @@
 #include "net/addr.h"
 #include "net/inbox.h"
 #include "session/action.h"
+#include "session/notice.h"
 #include "train/engine.h"
 
 /* A session machine's calls (session/driver.h, session/follower.h). */
@@ -34,6 +35,7 @@ struct daemon_machine {
     void (*report)(void *m, int64_t now_ns, struct report *r);
     void (*progress)(void *m, int64_t now_ns, const struct progress *p);
     void (*stop)(void *m, int64_t now_ns, const char *why);
+    void (*notice)(void *m, int64_t now_ns, const struct notice *n);
     void (*tick)(void *m, int64_t now_ns);
     int64_t (*deadline)(const void *m);
     int (*next)(void *m, struct action *out);
@@ -94,6 +96,9 @@ void daemon_attach(struct daemon *d, const struct daemon_machine *calls, void *m
 /* If a signal to stop came after the machine before had finished and before it was detached, stop
  * the machine that is attached now.  A standby that becomes the driver has two machines. */
 void daemon_stop_if_missed(struct daemon *d);
+
+/* This computer is about to go away: tell the machine.  Without one it is as a signal to stop. */
+void daemon_notice(struct daemon *d, const struct notice *n);
 
 /* Forget the machine, and free its engine.  is_engine_stuck: the engine's thread will not end.  It
  * is left alone then, and the process must end by _exit, as daemon_close does. */

@@ -157,7 +157,7 @@ static void child_main(const struct minder_order *o, char **env, pid_t group, pi
         _exit(STATUS_FAILED); /* it died before prctl asked for its signal */
     if (null >= 0) {
         dup2(o->input_fd ? o->input_fd : null, STDIN_FILENO);
-        dup2(null, STDOUT_FILENO);
+        dup2(o->output_fd ? o->output_fd : null, STDOUT_FILENO);
     }
     if (o->secret_fd >= 0)
         fcntl(o->secret_fd, F_SETFD, 0);

@@ -77,6 +77,7 @@ struct minder_order {
     int secret_fd;             /* stays open in the child; -1: none */
     int death_signal;          /* what the child gets when the minder dies */
     int input_fd;              /* its standard input; 0: /dev/null */
+    int output_fd;             /* its standard output; 0: /dev/null */
 };
 
 int minder_start(struct minder *m, const struct minder_order *o, int tag, struct err *err);

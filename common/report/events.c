@@ -296,6 +296,14 @@ static void put_lost(json_t *o, const struct session_event *ev)
     events_put_text(o, "reason", ev->text);
 }
 
+static void put_notice(json_t *o, const struct session_event *ev)
+{
+    put_rank(o, ev);
+    events_put_text(o, "source", ev->text);
+    json_object_set_new(o, "seconds",
+                        ev->notice.seconds < 0 ? json_null() : json_integer(ev->notice.seconds));
+}
+
 static void put_drain(json_t *o, const struct session_event *ev)
 {
     put_rank(o, ev);
@@ -376,6 +384,7 @@ static const struct kind {
     [EVENT_EPOCH] = {"epoch", put_epoch},
     [EVENT_CHECKPOINT] = {"checkpoint", put_checkpoint},
     [EVENT_LOST] = {"lost", put_lost},
+    [EVENT_NOTICE] = {"notice", put_notice},
     [EVENT_DRAIN] = {"drain", put_drain},
     [EVENT_RECOVERED] = {"recovered", put_recovered},
     [EVENT_STRAGGLER] = {"straggler", put_straggler},

@@ -82,6 +82,7 @@ enum event_kind {
     EVENT_EPOCH,      /* epoch */
     EVENT_CHECKPOINT, /* checkpoint; step; text: the path */
     EVENT_LOST,       /* lost; rank; text: why */
+    EVENT_NOTICE,     /* notice; rank, or -1: a spare; text: the source */
     EVENT_DRAIN,      /* drain; rank, or -1; text: when it leaves, or "taken_back" */
     EVENT_RECOVERED,  /* recovered; text: the source of the state of another driver's run */
     EVENT_STRAGGLER,  /* straggler; rank */
@@ -186,6 +187,9 @@ struct session_event {
         struct {
             int64_t pid; /* if the process is on this host, else 0 */
         } lost;
+        struct {
+            int64_t seconds; /* until the machine goes away; -1: not known */
+        } notice;
         struct {
             int spare; /* the number of a spare, from 1; or 0 */
             int64_t pid;

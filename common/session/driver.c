@@ -277,6 +277,8 @@ static void on_heartbeat(struct driver *d, int rank, int64_t generation, const W
 static void on_goodbye(struct driver *d, struct conn *c, const Wire__Goodbye *g)
 {
     int rank = c->rank;
+    if (*g->source)
+        notice_say(d, rank, &(struct notice){.source = g->source, .seconds = g->seconds});
     if (g->polite && d->seats[rank].is_member && d->stage > STAGE_WAIT && d->stage < STAGE_ENDING &&
         recover_is_possible(d, rank)) {
         /* It leaves of its own will, so it cannot be kept, even if it was drained. */
@@ -390,39 +392,19 @@ void driver_ring(struct driver *d, int64_t now_ns, const struct collective *c, i
     driver_leave(d);
 }
 
-static void stop_first(struct driver *d)
-{
-    int is_training = d->stage == STAGE_TRAIN || d->stage <= STAGE_FORM;
-    if (d->stage < STAGE_TRAIN && !d->formation.has_formed) {
-        end_stop(d, WIRE__OUTCOME__OUTCOME_STOPPED, STATUS_STOPPED, "stopped by %s before %s began",
-                 d->ending.stop_why, d->o.evaluate ? "the evaluation" : "training");
-        return;
-    }
-    if (d->o.evaluate) { /* there is nothing to save */
-        end_at_once(d);
-        return;
-    }
-    queue_log(d->out, LOG_INFO,
-              "%s: stopping after this %s, with a checkpoint; once more to stop "
-              "at once",
-              d->ending.stop_why,
-              is_training                  ? "step"
-              : d->stage == STAGE_VALIDATE ? "validation"
-                                           : stage_name(d->stage));
-    if (is_training) /* or the ranks will be, once they have formed again */
-        queue_put(d->out, &(struct action){.kind = ACTION_REQUEST, .request = REQUEST_STOP});
-    if (d->stage == STAGE_WAIT)
-        driver_try(d);
-}
-
 void driver_stop(struct driver *d, int64_t now_ns, const char *why)
 {
     driver_enter(d, now_ns);
+    if (notice_takes_signal(d, why)) {
+        driver_leave(d);
+        return;
+    }
     d->ending.n_stops++;
+    d->ending.hands_over = 0;
     if (!d->ending.stop_why)
         d->ending.stop_why = xstrdup(why);
     if (d->stage < STAGE_ENDING && d->ending.n_stops == 1)
-        stop_first(d);
+        end_stop_first(d);
     else if (d->stage < STAGE_ENDING)
         end_at_once(d);
     else if (d->stage == STAGE_ENDING && d->ending.n_stops == 1)
@@ -543,6 +525,7 @@ static void driver_check_all(struct driver *d)
         stranger_check(&d->membership);
     }
     driver_apply(d, gather_check(&d->membership));
+    notice_check(d);
     recover_ask_regroup(d);
     watch_check(&d->watch);
     pace_check(&d->watch);

@@ -37,6 +37,7 @@
 #include "session/account.h"
 #include "session/action.h"
 #include "session/energy.h"
+#include "session/notice.h"
 #include "session/status.h"
 #include "session/voters.h"
 #include "wire/msg.h"
@@ -71,6 +72,8 @@ struct driver_options { /* copied; texts may be NULL where said */
     const char *resume;     /* run directory to resume from; NULL: start afresh */
     const char *evaluate;   /* as CMD_OPEN's: validate these weights once, and end; NULL: train */
     int is_divided;         /* 1: each rank holds a part of the state, so none can save it alone */
+    int is_only_holder;     /* 1: no other rank has a copy of a rank's part */
+    int n_children;         /* followers that end with this process (--local, --ranks) */
     int averaged;           /* with evaluate: as CMD_OPEN's */
     const char *predict;    /* with evaluate: rank 0's file for the logits; NULL: none */
     const char *name;       /* of the job, for driver_status; or NULL */
@@ -128,6 +131,12 @@ void driver_ring(struct driver *d, int64_t now_ns, const struct collective *c, i
 /* The operator wants to stop (`why`: "SIGTERM").  After the first call the step is finished and a
  * checkpoint is written.  The second call stops at once. */
 void driver_stop(struct driver *d, int64_t now_ns, const char *why);
+
+/* This driver's machine is about to go away.  If a standby can lead, this driver ends after the
+ * step under way with STATUS_STOPPED, and tells its followers nothing, so that they find the
+ * standby: no step is lost.  Else this is as driver_stop.  The first call counts, and the first
+ * driver_stop after it, with which such a machine ends its services, does nothing. */
+void driver_notice(struct driver *d, int64_t now_ns, const struct notice *n);
 
 /* Another driver leads the run, or a new run has the name of this one's directory.  `why` says
  * which, and how that is known.  This driver ends with

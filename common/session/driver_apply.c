@@ -368,6 +368,11 @@ static void apply_checkpoint(struct driver *d, const struct decision *x)
 static void apply_regroup(struct driver *d, const struct decision *x)
 {
     (void)x;
+    notice_check(d);
+    if (notice_hands_over(d)) {
+        end_handed_over(d);
+        return;
+    }
     recover_resume_training(&d->formation);
     enter_wait(d, 1);
 }

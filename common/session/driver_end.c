@@ -390,6 +390,31 @@ void end_misbehaved(struct driver *d, int rank, const char *fmt, ...)
     free(who);
 }
 
+void end_stop_first(struct driver *d)
+{
+    int is_training = d->stage == STAGE_TRAIN || d->stage <= STAGE_FORM;
+    if (d->stage < STAGE_TRAIN && !d->formation.has_formed) {
+        end_stop(d, WIRE__OUTCOME__OUTCOME_STOPPED, STATUS_STOPPED, "stopped by %s before %s began",
+                 d->ending.stop_why, d->o.evaluate ? "the evaluation" : "training");
+        return;
+    }
+    if (d->o.evaluate) { /* there is nothing to save */
+        end_at_once(d);
+        return;
+    }
+    queue_log(d->out, LOG_INFO,
+              "%s: stopping after this %s, with a checkpoint; once more to stop "
+              "at once",
+              d->ending.stop_why,
+              is_training                  ? "step"
+              : d->stage == STAGE_VALIDATE ? "validation"
+                                           : stage_name(d->stage));
+    if (is_training) /* or the ranks will be, once they have formed again */
+        queue_put(d->out, &(struct action){.kind = ACTION_REQUEST, .request = REQUEST_STOP});
+    if (d->stage == STAGE_WAIT)
+        driver_try(d);
+}
+
 void end_at_once(struct driver *d)
 {
     const char *how = d->o.how_to_resume;
@@ -442,9 +467,9 @@ void end_hurry(struct driver *d)
 
 /* End without a message to the followers.  An Abort would end them; a connection that just closes
  * makes them look for the driver that leads. */
-static void end_silently(struct driver *d, char *text)
+static void end_silently(struct driver *d, int status, char *text)
 {
-    queue_log(d->out, LOG_ERROR, "%s", text);
+    queue_log(d->out, status == STATUS_FAILED ? LOG_ERROR : LOG_INFO, "%s", text);
     d->ending.is_silent = 1;
     for (int i = 0; i < d->membership.n_conns; i++) {
         queue_close(d->out, d->membership.conns[i]->id, text);
@@ -453,7 +478,7 @@ static void end_silently(struct driver *d, char *text)
     }
     while (d->membership.n_conns > 0)
         conn_drop(&d->membership, d->membership.conns[0]);
-    begin_ending(d, STATUS_FAILED, text, 1, 0);
+    begin_ending(d, status, text, 1, 0);
     ASSERT(d->membership.n_conns == 0 && d->stage >= STAGE_ENDING);
 }
 
@@ -463,7 +488,7 @@ void end_deposed(struct driver *d, const char *why)
         return;
     char *text = xasprintf("%s; this one ends, and writes nothing more", why);
     d->ending.is_deposed = 1;
-    end_silently(d, text);
+    end_silently(d, STATUS_FAILED, text);
     free(text);
 }
 
@@ -474,12 +499,22 @@ void end_unelected(struct driver *d, const char *who, const char *remedy)
     char *text = xasprintf("%s may lead this run: neither it nor enough ranks were heard for %g s "
                            "(cluster.driver_timeout); this one ends, and writes nothing more%s",
                            who, 1e-3 * (double)d->o.cluster.driver_timeout_ms, remedy);
-    end_silently(d, text);
+    end_silently(d, STATUS_FAILED, text);
+    free(text);
+}
+
+void end_handed_over(struct driver *d)
+{
+    char *text = xasprintf("%s: the standby at %s leads from step %lld on; this driver ends",
+                           d->ending.notice, d->membership.succession.told, (long long)d->run.step);
+    ASSERT(d->stage < STAGE_ENDING && d->ending.hands_over);
+    end_silently(d, STATUS_STOPPED, text);
     free(text);
 }
 
 void end_fini(struct driver *d)
 {
+    free(d->ending.notice);
     free(d->ending.stop_why);
     end_forget_pending(d);
     free(d->ending.text);

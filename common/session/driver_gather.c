@@ -214,6 +214,8 @@ void gather_fill_welcome(const struct driver *d, Wire__Welcome *w, struct arena 
     w->term = d->o.term;
     w->driver_timeout_ms = d->o.cluster.driver_timeout_ms;
     w->predicts = d->o.predict != NULL;
+    const char *notice = d->o.cluster.notice ? d->o.cluster.notice : "";
+    w->notice = (ProtobufCBinaryData){strlen(notice), (uint8_t *)(uintptr_t)notice};
 }
 
 static void gather_welcome(struct membership *m, struct conn *c, int rank, char *device)

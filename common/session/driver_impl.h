@@ -18,6 +18,7 @@
  *   driver_stage.c   the stages of a job: legal moves, commands out
  *   driver_end.c     causes of failure, and the end of the job
  *   driver_inject.c  faults on purpose
+ *   driver_notice.c  machines that are about to go away, and the hand-over to the standby
  *   driver_account.c where the wall time went
  *   driver_status.c  the live table
  *   driver_trace.c   timelines that the operator asks for
@@ -51,6 +52,9 @@ struct ending {  /* driver_end.c: causes, stop requests, and the job's end */
     char *stop_why;
     struct cause pending; /* a consequence whose cause is awaited; .text NULL: none */
     int64_t pending_ms;   /* when that wait ends */
+    char *notice;         /* why this driver's machine goes away; NULL: no notice has come */
+    int hands_over;       /* 1: after this step the standby is to lead */
+    int is_notice_copied; /* 1: the first signal after the notice came, which says the same */
     /* From STAGE_ENDING on: */
     int is_deposed; /* 1: another driver leads */
     int is_silent;  /* 1: another driver leads, or may: write no events, tell followers nothing */
@@ -133,6 +137,15 @@ void stage_tell_all(const struct driver *d, struct cmd *c); /* and rank 0; takes
 /* driver_report.c */
 void report_digest(struct driver *d, int rank, struct report *r); /* takes r */
 
+/* driver_notice.c */
+/* The event: the machine of this rank or spare goes away. */
+void notice_say(const struct driver *d, int seat, const struct notice *n);
+/* 1: this driver is to end, for its standby to lead, if that is possible now. */
+int notice_hands_over(const struct driver *d);
+void notice_check(struct driver *d); /* stop instead, if the standby cannot lead any more */
+/* 1: a signal to stop repeats the notice, as machines that go away also stop their services. */
+int notice_takes_signal(struct driver *d, const char *why);
+
 /* driver_inject.c */
 void inject_announce(const struct driver *d);
 /* The faults that are due at a rank (-1: all ranks) until Ready, and from then on; for free(). */
@@ -177,7 +190,10 @@ void end_finished(struct driver *d, struct session_event *done, const char *fmt,
 void end_deposed(struct driver *d, const char *why);
 /* End, because `who`, of which nothing was heard, may lead the run. */
 void end_unelected(struct driver *d, const char *who, const char *remedy);
-void end_at_once(struct driver *d); /* the second stop request */
+void end_stop_first(struct driver *d); /* the first stop request */
+void end_at_once(struct driver *d);    /* the second stop request */
+/* The standby leads from here on.  The followers find it when their connections close. */
+void end_handed_over(struct driver *d);
 /* The job is ending, and the operator asks for that: say what it waits for. */
 void end_say_waiting(struct driver *d);
 /* ... for the second time: let it end now.  The engine still gets the moment that it needs to

@@ -244,6 +244,12 @@ int succession_votes(const struct driver *d)
            !strcmp(succession_newest(s)->standby, s->id);
 }
 
+int succession_would_lead(const struct driver *d, int n_followers)
+{
+    return succession_votes(d) && n_followers > 0 &&
+           voters_let_standby_lead(succession_newest(&d->membership.succession), n_followers);
+}
+
 static void send_voters(const struct driver *d, const struct voters *v)
 {
     Wire__Control m = WIRE__CONTROL__INIT;

@@ -12,10 +12,8 @@
 
 enum {
     WELCOME_MS = 10000,
-    ABORT_MS = 800,
     STOP_MS = 5000,
     CHECK_MS = 250,
-    POLITE_MS = 30000 /* the time for the driver to let it go at the end of a step */
 };
 
 /* ---- what is always true ---- */
@@ -43,7 +41,7 @@ static void follower_check_state(const struct follower *f)
     ASSERT(f->has_engine || f->doing == 0);
     ASSERT(f->aborted <= f->generation);
     ASSERT(!f->is_waiting || f->aborted == f->generation);
-    ASSERT(!f->leaving || f->n_stops > 0);
+    ASSERT(!f->leaving || f->n_stops > 0 || *f->source);
     ASSERT(f->stage != STAGE_SEEK || (f->kept.run && f->kept.why));
     ASSERT(f->stage != STAGE_JOINED || (f->kept.leader && f->driver_host));
 }
@@ -73,7 +71,8 @@ void follower_finish(struct follower *f, struct ending e, const char *fmt, ...)
     follower_set_stage(f, STAGE_ENDING);
     int is_stopped = f->is_drained || (f->leaving && e.status != STATUS_OK);
     f->status = is_stopped ? STATUS_STOPPED : e.status;
-    f->retry = f->n_stops > 0 || f->is_drained || f->is_gpu_lost ? RETRY_NOT : e.retry;
+    f->retry =
+        f->n_stops > 0 || *f->source || f->is_drained || f->is_gpu_lost ? RETRY_NOT : e.retry;
     if (!e.is_closed)
         queue_close(&f->out, CONN, f->text);
     if (!f->has_engine) {
@@ -83,7 +82,7 @@ void follower_finish(struct follower *f, struct ending e, const char *fmt, ...)
     if (e.is_abort || f->doing)
         queue_abort(&f->out);
     queue_command(&f->out, cmd_new(CMD_STOP, f->generation));
-    f->engine_until_ms = f->now_ms + (e.is_abort ? ABORT_MS : STOP_MS);
+    f->engine_until_ms = f->now_ms + (e.is_abort ? ENGINE_ABORT_MS : STOP_MS);
 }
 
 /* End because no driver has answered.  TLS gives the reason why a driver did not let this follower
@@ -214,6 +213,7 @@ void follower_free(struct follower *f)
     free((void *)(uintptr_t)f->o.driver);
     free(f->device);
     free(f->driver_host);
+    free(f->heeds);
     free(f->fault);
     free(f->leaving);
     free(f->text);
@@ -258,6 +258,8 @@ static void follower_on_welcome(struct follower *f, const Wire__Welcome *w)
     f->echo_ns = 0; /* of the driver before */
     free(f->device);
     free(f->driver_host);
+    free(f->heeds);
+    f->heeds = xasprintf("%.*s", (int)w->notice.len, (const char *)w->notice.data);
     f->device = xstrdup(w->device);
     f->driver_host = xstrdup(w->host);
     f->beat_ms = w->heartbeat_ms;
@@ -513,33 +515,6 @@ void follower_closed(struct follower *f, int64_t now_ns, const struct err *why)
 
 /* ---- operator, time ---- */
 
-void follower_stop(struct follower *f, int64_t now_ns, const char *why)
-{
-    follower_enter(f, now_ns);
-    f->n_stops++;
-    if (f->stage == STAGE_JOINED && f->n_stops == 1 && f->generation > 0 && !f->is_waiting &&
-        !f->fault) {
-        f->leaving = xasprintf("stopped by %s", why);
-        f->leave_until_ms = f->now_ms + POLITE_MS;
-        queue_log(&f->out, LOG_INFO, "%s: leaving after this step; once more to leave at once",
-                  why);
-        follower_send_goodbye(f, f->leaving, 1);
-    } else if (f->stage < STAGE_ENDING) {
-        char *text = xasprintf("stopped by %s", why);
-        if (f->stage == STAGE_JOINED)
-            follower_send_goodbye(f, text, 0);
-        follower_finish(f,
-                        (struct ending){.status = STATUS_STOPPED,
-                                        .is_abort = 1,
-                                        .is_closed = f->stage == STAGE_SEEK},
-                        "%s", text);
-        free(text);
-    } else if (f->n_stops > 1 + (f->leaving != NULL)) {
-        f->engine_until_ms = min_i64(f->engine_until_ms, f->now_ms + ABORT_MS);
-    }
-    follower_leave(f);
-}
-
 static void follower_check_silence(struct follower *f)
 {
     int64_t silent_ms = f->now_ms - f->heard_ms;
@@ -580,3 +555,5 @@ int follower_rank(const struct follower *f) { return f->rank; }
 int follower_is_spare(const struct follower *f) { return f->is_spare; }
 
 const char *follower_device(const struct follower *f) { return f->device; }
+
+const char *follower_heeds(const struct follower *f) { return f->heeds; }

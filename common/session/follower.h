@@ -29,6 +29,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "session/action.h"
+#include "session/notice.h"
 #include "wire/msg.h"
 
 struct follower; /* opaque */
@@ -84,6 +85,11 @@ void follower_ring(struct follower *f, int64_t now_ns, const struct collective *
  * stopped at once.  A call after it was stopped: the session no longer waits for the engine. */
 void follower_stop(struct follower *f, int64_t now_ns, const char *why);
 
+/* This follower's machine is about to go away.  The driver is told, and the follower leaves as
+ * after the first follower_stop, or at once if that is not possible.  The first call counts, and
+ * the first follower_stop after it, with which such a machine ends its services, does nothing. */
+void follower_notice(struct follower *f, int64_t now_ns, const struct notice *n);
+
 void follower_tick(struct follower *f, int64_t now_ns);
 int64_t follower_deadline(const struct follower *f);
 int follower_next(struct follower *f, struct action *out);
@@ -93,6 +99,8 @@ int follower_next(struct follower *f, struct action *out);
 int follower_rank(const struct follower *f);
 int follower_is_spare(const struct follower *f); /* 1: it waits to take a lost rank's place */
 const char *follower_device(const struct follower *f);
+/* cluster.notice of the driver's job; NULL: the driver has not welcomed the follower yet. */
+const char *follower_heeds(const struct follower *f);
 
 void follower_describe(const struct follower *f, int64_t now_ns, struct buf *out);
 

@@ -3,6 +3,7 @@
  *
  *   follower.c           the functions of follower.h; the driver's messages, time, the end
  *   follower_keep.c      the state that is kept while there is no driver
+ *   follower_leave.c     the ways in which it leaves of its own will
  *   follower_report.c    reports from the engine
  *   follower_send.c      messages to the driver
  *   follower_describe.c  its state, as text for people
@@ -16,6 +17,8 @@
 #include "session/queue.h"
 
 enum { CONN = 0 };
+
+enum { ENGINE_ABORT_MS = 800 }; /* the time for an engine that was aborted to stop */
 
 enum stage {
     STAGE_HELLO,  /* waits for Welcome */
@@ -77,6 +80,11 @@ struct follower {
     int64_t echo_ns, echo_at_ns; /* the driver's clock in its last heartbeat, and ours then; 0 */
 
     int64_t inspected; /* the incident that the driver asked about last */
+
+    char *heeds;                 /* cluster.notice; NULL before Welcome */
+    char source[MSG_MAX_SOURCE]; /* of the notice that this machine goes away; "": none came */
+    int64_t goes_in_s;           /* as that notice says; -1: not known */
+    int is_notice_copied;        /* 1: the first signal after the notice came */
 
     int n_stops;
     int status;

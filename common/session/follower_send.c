@@ -116,6 +116,8 @@ void follower_send_goodbye(struct follower *f, const char *text, int is_polite)
     arena_init(&a);
     g.text = msg_text(&a, text, MSG_MAX_TEXT);
     g.polite = is_polite != 0;
+    g.source = msg_text(&a, f->source, MSG_MAX_SOURCE);
+    g.seconds = *f->source ? f->goes_in_s : 0;
     m.generation = f->generation;
     m.body_case = WIRE__CONTROL__BODY_GOODBYE;
     m.goodbye = &g;

@@ -72,7 +72,10 @@ struct decision succession_lost(struct membership *m, struct conn *c,
                                 const char *why); /* nothing if c is another's */
 void succession_release(const struct driver *d);
 void succession_seated(struct membership *m, int rank, const Wire__Hello *h);
-int succession_votes(const struct driver *d);      /* 1: the standby that is connected has a vote */
+int succession_votes(const struct driver *d); /* 1: the standby that is connected has a vote */
+/* 1: the connected standby would lead if this driver were lost and these followers of the newest
+ * formation stayed. */
+int succession_would_lead(const struct driver *d, int n_followers);
 const char *succession_id(const struct driver *d); /* of the connected standby, or NULL */
 /* The standby's address, as the peer of `c` reaches it, or ""; for free(). */
 char *succession_address(const struct driver *d, const struct conn *c);

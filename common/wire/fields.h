@@ -244,7 +244,8 @@
     ONLY(term,                 INT(0, MANY)) \
     ONLY(driver_timeout_ms,    INT(0, 24 * 3600 * 1000)) \
     ONLY(standby,              TEXT(0, MSG_MAX_NAME)) \
-    ONLY(predicts,             BOOL)
+    ONLY(predicts,             BOOL) \
+    ONLY(notice,               BYTES(0, MSG_MAX_TEXT))
 
 #define REFUSED_FIELDS(ITEM, LIST, ONLY) \
     ONLY(reason, ENUM(1)) \
@@ -278,8 +279,10 @@
     ONLY(duration_ns, INT(1, CLOCK))
 
 #define GOODBYE_FIELDS(ITEM, LIST, ONLY) \
-    ONLY(text,   TEXT(0, MSG_MAX_TEXT)) \
-    ONLY(polite, BOOL)
+    ONLY(text,    TEXT(0, MSG_MAX_TEXT)) \
+    ONLY(polite,  BOOL) \
+    ONLY(source,  TEXT(0, MSG_MAX_SOURCE)) \
+    ONLY(seconds, INT(-1, MANY))
 
 #define INSPECT_FIELDS(ITEM, LIST, ONLY) \
     ONLY(incident, INT(1, MANY))

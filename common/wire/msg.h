@@ -30,6 +30,7 @@ enum {
     MSG_MAX_NAME = 512,         /* names of tensors, hosts, devices */
     MSG_MAX_LAUNCH = 128,       /* a launcher's name of a job */
     MSG_MAX_TEXT = 4096,        /* texts for people */
+    MSG_MAX_SOURCE = 32,        /* the word for the source of a notice (session/notice.h) */
     MSG_MAX_ENDPOINT = 1 << 20, /* one rank's endpoint */
     MSG_ID = 128,               /* bytes of one of NCCL's ids, which serves so many ranks: */
     MSG_RANKS_PER_ID = 128,

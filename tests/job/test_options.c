@@ -229,6 +229,7 @@ static const struct row {
     {"cluster.straggler_factor", "2.25"},
     {"cluster.straggler_window", "4.5"},
     {"cluster.rebalance", "true"},
+    {"cluster.notice", "test -e /run/leaves"},
     {"cluster.encrypt", "on"},
     {"cluster.shared_memory", "off"},
     {"cluster.deadlines.gather", "1"},

@@ -97,6 +97,7 @@ static void welcome(struct arena *a, Wire__Control *m)
     x->driver_timeout_ms = 60000;
     x->standby = arena_strdup(a, "10.0.0.9:7001");
     x->predicts = 1;
+    x->notice = bytes(a, "test ! -e /run/leaves");
     m->generation = 0;
 }
 
@@ -330,6 +331,8 @@ static void goodbye(struct arena *a, Wire__Control *m)
     NEW(Goodbye, GOODBYE, goodbye);
     x->text = arena_strdup(a, "stopped by SIGTERM");
     x->polite = 1;
+    x->source = arena_strdup(a, "aws");
+    x->seconds = 120;
 }
 
 static void inspect(struct arena *a, Wire__Control *m)
