@@ -22,6 +22,7 @@ enum rng_purpose {
     RNG_JITTER = 7,  /* pauses between attempts; not part of a run */
     RNG_UNIFORM = 8, /* numbers that a network draws: step = global step, index = global element */
     RNG_SAMPLE = 9,  /* tokens of a text (generate/draw.h): step = draw */
+    RNG_AUDIT = 10,  /* what is checked (train/inspect.h): step = global step, index = the check */
 };
 
 struct rng_block {

@@ -20,6 +20,10 @@ enum cluster_encrypt { CLUSTER_ENCRYPT_LIST(WORD_VALUE) };
     X(CLUSTER_SHARED_MEMORY_AUTO, "auto") X(CLUSTER_SHARED_MEMORY_OFF, "off")
 enum cluster_shared_memory { CLUSTER_SHARED_MEMORY_LIST(WORD_VALUE) };
 
+#define CLUSTER_ON_DIVERGENCE_LIST(X) \
+    X(CLUSTER_ON_DIVERGENCE_STOP, "stop") X(CLUSTER_ON_DIVERGENCE_HEAL, "heal")
+enum cluster_on_divergence { CLUSTER_ON_DIVERGENCE_LIST(WORD_VALUE) };
+
 /* INT      int64_t field:     name, default, least, most, unit, help
  * BOOL     int field:         name, default, help
  * REAL     double field:      name, default, least, most, help
@@ -59,6 +63,10 @@ enum cluster_shared_memory { CLUSTER_SHARED_MEMORY_LIST(WORD_VALUE) };
     BOOL(rebalance, "false",                                                                       \
          "Each rank computes as much of the global batch as its speed allows, up to twice an "     \
          "equal share: a step then waits less for slow ranks. The sums stay exact.")               \
+    CHOICE(on_divergence, "stop", CLUSTER_ON_DIVERGENCE_LIST,                                      \
+           "This decides what follows if ranks hold different states. stop: the job ends, and "    \
+           "names the rank that differs. heal: a rank that differs takes the state of most "       \
+           "ranks, and the job goes on; without a majority, as with two ranks, it ends.")          \
     CHOICE(encrypt, "auto", CLUSTER_ENCRYPT_LIST,                                                  \
            "Encrypt the links between CPU ranks, by TLS. auto: if there is a secret, and not all " \
            "ranks are on this machine's loopback; on: always, which needs a secret; off: never. "  \

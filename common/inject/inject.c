@@ -17,7 +17,8 @@ static const struct what {
     [INJECTION_STOP] = {"stop", "SIGSTOP to itself", "the process stops itself (SIGSTOP)"},
     [INJECTION_DELAY] = {"delay", "a pause", "the rank pauses; its heartbeats go on"},
     [INJECTION_DROP] = {"drop", "", "the control connection breaks, or one way of it"},
-    [INJECTION_FLIP] = {"flip", "a flipped bit", "one bit of a gradient is inverted"},
+    [INJECTION_FLIP] = {"flip", "a flipped bit",
+                        "one bit of a gradient or of the state is inverted"},
     [INJECTION_SKIP] = {"skip", "an all-reduce left out",
                         "the rank leaves out one all-reduce, and reduces the next one instead"},
 };
@@ -69,6 +70,10 @@ static const struct how {
      "before bucket B is summed: all ranks are wrong alike (default, B = 0)"},
     {INJECTION_FLIP, INJECTION_REDUCED, "reduced", "reducedB", AMOUNT_NUMBER,
      "after it was summed: this rank alone is wrong, as comparing shows"},
+    {INJECTION_FLIP, INJECTION_PARAM, "param", "paramB", AMOUNT_NUMBER,
+     "of a parameter of bucket B, after the update: this rank alone is wrong"},
+    {INJECTION_FLIP, INJECTION_SLOT, "slot", "slotB", AMOUNT_NUMBER,
+     "of the optimizer's first number for such a parameter, likewise"},
     {INJECTION_SKIP, INJECTION_BUCKET, "bucket", "bucketB", AMOUNT_NUMBER,
      "the all-reduce of bucket B (default, B = 0)"},
 };
@@ -386,11 +391,16 @@ int inject_spend(struct injection_list *l, const char *text)
 /* Describe a fault of a bucket, in a step that has a number. */
 static const char *say_of_bucket(const struct injection *f, char out[INJECTION_SAY])
 {
+    static const char *const when[] = {
+        [INJECTION_BUCKET] = ", before it is summed",
+        [INJECTION_REDUCED] = ", after it was summed",
+        [INJECTION_PARAM] = ", of a parameter, after the update",
+        [INJECTION_SLOT] = ", of the optimizer's state, after the update",
+    };
+
     snprintf(out, INJECTION_SAY, "%s: bucket %lld of step %lld%s", whats[f->what].does,
              (long long)f->amount, (long long)f->number,
-             f->what == INJECTION_SKIP    ? ""
-             : f->how == INJECTION_BUCKET ? ", before it is summed"
-                                          : ", after it was summed");
+             f->what == INJECTION_SKIP ? "" : when[f->how]);
     return out;
 }
 

@@ -27,7 +27,7 @@ enum injection_what {
     INJECTION_STOP, /* SIGSTOP */
     INJECTION_DELAY,
     INJECTION_DROP, /* the control connection, or one direction of it */
-    INJECTION_FLIP, /* flip a bit of a gradient */
+    INJECTION_FLIP, /* flip a bit of a gradient, or of the state */
     INJECTION_SKIP, /* leave one all-reduce out */
 };
 
@@ -54,6 +54,8 @@ enum injection_how {
     INJECTION_OUT, /* from now on the rank is not heard */
     INJECTION_BUCKET,
     INJECTION_REDUCED,
+    INJECTION_PARAM, /* after the update */
+    INJECTION_SLOT,  /* likewise, of the optimizer's first slot */
 };
 
 enum {

@@ -226,6 +226,12 @@ static const struct option train_rows[] = {
              "its value in either case; with stop the job then ends. With precision float16 a "
              "gradient that loss scaling made infinite is not meant: such a step is always "
              "skipped."},
+    {"train.replica_check", OPT_REAL, AT(train.replica_check), "0.02", 0, 1, .flags = OPT_RESUME,
+     .help = "After this part of the steps, drawn by seed and step, the ranks compare hashes of a "
+             "part of their state, 4 MiB drawn like that: parameters, the optimizer's numbers, "
+             "running statistics. cluster.on_divergence decides what a difference leads to. 0: "
+             "only each epoch's end compares. No effect with strategy.zero, or where ranks differ "
+             "between two meetings."},
     {"train.grad_dtype", OPT_CHOICE, AT(train.grad_dtype), "float32", .choices = grad_dtypes,
      .flags = OPT_RESUME,
      .help = "The type in which gradients travel between ranks. bfloat16, with precision bfloat16 "

@@ -336,6 +336,15 @@ static void put_buckets(json_t *o, const struct session_event *ev)
     put_int(o, "n_buckets", ev->buckets.n_buckets);
 }
 
+static void put_corruption(json_t *o, const struct session_event *ev)
+{
+    put_rank(o, ev);
+    put_step(o, ev);
+    events_put_text(o, "what", corruption_name(ev->corruption.what));
+    json_object_set_new(o, "healed", json_boolean(ev->corruption.is_healed));
+    events_put_text(o, "message", ev->text);
+}
+
 static void put_warning(json_t *o, const struct session_event *ev)
 {
     put_rank(o, ev);
@@ -390,6 +399,7 @@ static const struct kind {
     [EVENT_STRAGGLER] = {"straggler", put_straggler},
     [EVENT_REBALANCE] = {"rebalance", put_rebalance},
     [EVENT_BUCKETS] = {"buckets", put_buckets},
+    [EVENT_CORRUPTION] = {"corruption", put_corruption},
     [EVENT_INJECT] = {"inject", put_inject},
     [EVENT_WARNING] = {"warning", put_warning},
     [EVENT_ERROR] = {"error", events_put_error},

@@ -88,6 +88,7 @@ enum event_kind {
     EVENT_STRAGGLER,  /* straggler; rank */
     EVENT_REBALANCE,  /* rebalance; step */
     EVENT_BUCKETS,    /* buckets; step */
+    EVENT_CORRUPTION, /* corruption; rank; step; text: the whole message */
     EVENT_INJECT,     /* inject; rank; text: what happens; step, phase */
     EVENT_WARNING,    /* rank; text, step */
     EVENT_ERROR,      /* error; rank; text, step, phase */
@@ -211,6 +212,10 @@ struct session_event {
             int64_t bucket_bytes; /* the least size of a bucket (layout_new's bucket_bytes) */
             int n_buckets;
         } buckets;
+        struct {
+            enum corruption what;
+            int is_healed;
+        } corruption;
         struct {
             char spec[INJECTION_TEXT]; /* as it was given */
         } inject;

@@ -22,6 +22,9 @@ static const char *const report_names[] = {REPORT_LIST(X)};
 static const char *const phase_names[] = {PHASE_LIST(X)};
 static const char *const epoch_end_names[] = {EPOCH_END_LIST(X)};
 #undef X
+#define X(WHAT, name) #name,
+static const char *const corruption_names[] = {CORRUPTION_LIST(X)};
+#undef X
 
 #define X(KIND, name, ANSWER, deadline) REPORT_##ANSWER,
 static const enum report_kind answers[] = {CMD_LIST(X)};
@@ -37,6 +40,11 @@ const char *cmd_name(enum cmd_kind kind)
 const char *report_name(enum report_kind kind)
 {
     return command_name_of(report_names, ARRAY_LEN(report_names), (int)kind - 1);
+}
+
+const char *corruption_name(enum corruption what)
+{
+    return command_name_of(corruption_names, CORRUPTION_COUNT, (int)what);
 }
 
 const char *epoch_end_name(enum epoch_end end)
@@ -131,6 +139,8 @@ void report_free(struct report *r)
         free(r->checkpoint.error);
     } else if (r->kind == REPORT_REBALANCE) {
         free(r->rebalance.share);
+    } else if (r->kind == REPORT_CORRUPTION) {
+        free(r->corruption.tensor);
     } else if (r->kind == REPORT_WARNING) {
         free(r->warning.text);
     } else if (r->kind == REPORT_VALIDATED) {

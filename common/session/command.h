@@ -78,6 +78,7 @@ enum engine_request {
     X(HASHES, hashes)         \
     X(REBALANCE, rebalance)   \
     X(BUCKETS, buckets)       \
+    X(CORRUPTION, corruption) \
     X(EPOCH, epoch)           \
     X(VALIDATED, validated)   \
     X(CHECKPOINT, checkpoint) \
@@ -205,6 +206,21 @@ const char *report_name(enum report_kind kind);
 enum report_kind cmd_answer(enum cmd_kind kind);     /* the report that answers the command */
 enum cmd_kind report_answers(enum report_kind kind); /* the command it answers; 0: none */
 
+/* The things of a rank whose bits may be found wrong.  Events have the words. */
+#define CORRUPTION_LIST(X) \
+    X(STATE, state)        \
+    X(GRADIENT, gradient)  \
+    X(BATCH, batch)
+
+enum corruption {
+#define X(WHAT, name) CORRUPTION_##WHAT,
+    CORRUPTION_LIST(X)
+#undef X
+        CORRUPTION_COUNT
+};
+
+const char *corruption_name(enum corruption what); /* "state", ... */
+
 /* Tensors that two ranks compare: by shape (opened), or by content (epoch). */
 struct tensor_hash {
     char *name; /* "conv1.weight" */
@@ -326,6 +342,16 @@ struct report {
                 bucket_bytes; /* what each bucket holds at least, but the first and last */
             int n_buckets;
         } buckets;
+        struct {           /* REPORT_CORRUPTION: rank 0's alone, not sent: a rank has wrong bits */
+            int64_t step;  /* steps done so far */
+            int rank;      /* the rank at fault, or one of those of which one is */
+            int is_proven; /* 1: it is at fault, by the votes of most ranks */
+            enum corruption what; /* what is wrong */
+            int is_healed;        /* 1: the wrong bits were replaced by right ones */
+            int ends;             /* 1: the job cannot go on with this state */
+            int leaves;           /* 1: the rank is to go, like one that is drained */
+            char *tensor;         /* the first one that differs, or NULL */
+        } corruption;
         struct { /* REPORT_EPOCH */
             int64_t epoch, step;
             enum epoch_end end;

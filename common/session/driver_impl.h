@@ -155,6 +155,12 @@ void inject_happens(struct driver *d, int rank, struct report *r);
 void inject_at_stop(struct driver *d); /* when Stop is sent: followers cannot report any more */
 void inject_say_unspent(const struct driver *d);
 
+/* driver_corruption.c */
+/* The ranks found wrong bits, as rank 0 reports.  Does not take r. */
+void corruption_note(struct driver *d, int rank, struct report *r);
+void corruption_say(const struct driver *d, int rank, int64_t step, enum corruption what,
+                    int is_healed, const char *text); /* the event */
+
 /* driver_account.c */
 void ledger_init(struct driver *d);
 void ledger_fini(struct driver *d);

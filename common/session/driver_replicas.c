@@ -53,6 +53,21 @@ static const struct report *replicas_detailed(const struct driver *d, const stru
     return hash_equal(r->epoch.replica, first->epoch.replica) ? first : r;
 }
 
+/* An event for each rank that differs from rank `good`; for all ranks, if no more than half of them
+ * agree with it, because then it may be wrong itself. */
+static void say_differing(const struct driver *d, int good)
+{
+    const struct report *want = d->seats[good].answer;
+    const int n = d->membership.n_ranks;
+    int votes = 0;
+    for (int k = 0; k < n; k++)
+        votes += hash_equal(d->seats[k].answer->epoch.replica, want->epoch.replica);
+    for (int k = 0; k < n; k++)
+        if (votes <= n / 2 || !hash_equal(d->seats[k].answer->epoch.replica, want->epoch.replica))
+            corruption_say(d, k, want->epoch.step, CORRUPTION_STATE, 0,
+                           "the replicas differ at the end of the epoch");
+}
+
 struct decision replicas_compare(const struct driver *d)
 {
     int good = majority_rank(d);
@@ -63,6 +78,7 @@ struct decision replicas_compare(const struct driver *d)
         if (hash_equal(r->epoch.replica, want->epoch.replica))
             continue;
         char *who = driver_label(d, k), *other = driver_label(d, good);
+        say_differing(d, good);
         struct decision x = decide_accuse(
             (struct cause){.rank = k,
                            .code = ERR_NUMERIC,

@@ -136,3 +136,74 @@ int state_hash(const struct state *s, struct tensor_hash **out, struct hash128 *
     *out = h;
     return 0;
 }
+
+/* ---- a part of the state ---- */
+
+static int is_of_part(const struct slot *slot, int with_statistics)
+{
+    return is_hashed(slot) && (with_statistics || slot->def != &slot_statistics);
+}
+
+/* Hash n bytes of w->slot, at most a window of them, and the hash before that. */
+static int hash_piece(struct window *w, size_t at, size_t n, struct hash128 *h, struct err *err)
+{
+    struct hash128 pair[2] = {*h};
+    const char *p;
+    size_t n_seen;
+    int rc;
+
+    w->from = w->to = 0;
+    rc = window_look(w, at, n, &p, &n_seen, err);
+    ASSERT(rc < 0 || n_seen == n);
+    if (rc < 0)
+        return rc;
+    pair[1] = hash_of(p, n);
+    *h = hash_of(pair, sizeof pair);
+    return 0;
+}
+
+/* Bytes [from, to) of all slots, one after another. */
+static int hash_between(struct window *w, size_t from, size_t to, int with_statistics,
+                        struct hash128 *h, struct err *err)
+{
+    const struct state *s = w->state;
+    size_t before = 0;
+    int rc = 0;
+
+    for (int k = 0; k < s->n_slots && rc == 0; k++) {
+        const size_t n = s->slot[k].n_bytes;
+        const size_t first = from > before ? from - before : 0;
+        const size_t end = to > before ? to - before : 0;
+
+        if (!is_of_part(&s->slot[k], with_statistics))
+            continue;
+        w->slot = &s->slot[k];
+        if (first < n && first < end)
+            rc = hash_piece(w, first, (end < n ? end : n) - first, h, err);
+        before += n;
+    }
+    return rc;
+}
+
+int state_hash_part(const struct state *s, uint32_t draw, int with_statistics, struct hash128 *out,
+                    struct err *err)
+{
+    struct window w = {.state = s};
+    size_t n_bytes = 0, n_parts, part;
+    int rc = 0;
+
+    *out = (struct hash128){0, 0};
+    for (int k = 0; k < s->n_slots; k++)
+        n_bytes += is_of_part(&s->slot[k], with_statistics) ? s->slot[k].n_bytes : 0;
+    n_parts = (n_bytes + WINDOW_BYTES - 1) / WINDOW_BYTES;
+    if (n_parts == 0)
+        return 0;
+    part = draw % n_parts;
+    if (backend_is_apart(s->backend))
+        rc = try_alloc((void **)&w.bytes, WINDOW_BYTES, "a part of the state", err);
+    if (rc == 0)
+        rc = hash_between(&w, part * WINDOW_BYTES, (part + 1) * WINDOW_BYTES, with_statistics, out,
+                          err);
+    free(w.bytes);
+    return rc;
+}

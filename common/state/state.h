@@ -132,6 +132,12 @@ int state_n_hashes(const struct state *s);
 int state_hash(const struct state *s, struct tensor_hash **out, struct hash128 *all,
                struct err *err);
 
+/* *out: a hash of one part of the hashed slots, of a few MiB; `draw` chooses it, the same one on
+ * all ranks.  Without with_statistics the running statistics are left out, for ranks that have
+ * their own.  Allocates nothing on a CPU. */
+int state_hash_part(const struct state *s, uint32_t draw, int with_statistics, struct hash128 *out,
+                    struct err *err);
+
 /* Take every saved slot, and the position, from an open generation of checkpoints.  A slot that
  * may_be_missing, and is, becomes zeros.  If another tensor is missing, has another shape, or does
  * not belong to the model, the error names it, and nothing was taken. */

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
+#include "base/util.h"
+#include "optim/optimizer.h"
 #include "state/shards.h"
 #include "strategy/cut.h"
 #include "tensor/half.h"
@@ -66,14 +68,20 @@ static int64_t flip_largest(const void *x, enum dtype type, int64_t n)
     return best;
 }
 
-static char *flip_describe(const struct stepper *t, const struct injection *f, int64_t at,
-                           float before)
+static char *flip_describe(const struct stepper *t, const struct injection *f, const char *of,
+                           int64_t at, float before)
 {
     const struct segment *s = segment_at(t->layout, at);
+    const int is_gradient = f->how == INJECTION_BUCKET || f->how == INJECTION_REDUCED;
 
-    return xasprintf("the sign bit of element %lld of %s's gradient, %g, flips %s bucket %lld of "
+    if (!is_gradient)
+        return xasprintf("the sign bit of element %lld of %s%s, %g, flips after the update of step "
+                         "%lld",
+                         (long long)(at - s->offset), s->name, of, (double)before,
+                         (long long)t->queued->step);
+    return xasprintf("the sign bit of element %lld of %s%s, %g, flips %s bucket %lld of "
                      "step %lld is summed",
-                     (long long)(at - s->offset), s->name, (double)before,
+                     (long long)(at - s->offset), s->name, of, (double)before,
                      f->how == INJECTION_BUCKET ? "before" : "after", (long long)f->amount,
                      (long long)t->queued->step);
 }
@@ -82,6 +90,8 @@ static char *flip_describe(const struct stepper *t, const struct injection *f, i
 struct part {
     char *x;
     int64_t at, n;
+    enum dtype dtype;
+    const char *of; /* what they are of a parameter, with the name before it */
 };
 
 /* The bucket's gradients, without the control vector.  If state is divided and the gradients are
@@ -91,7 +101,8 @@ static struct part find_gradients(const struct stepper *t, const struct injectio
     const struct layout *l = t->layout;
     const struct shards *shards = t->state->shards;
     const int bucket = (int)f->amount;
-    struct part p = {t->buffers->bucket[bucket], 0, cut_bucket(l, bucket)};
+    struct part p = {t->buffers->bucket[bucket], 0, cut_bucket(l, bucket), l->bucket[bucket].dtype,
+                     "'s gradient"};
     struct coll_span own;
 
     if (!shards || f->how != INJECTION_REDUCED)
@@ -106,22 +117,34 @@ static struct part find_gradients(const struct stepper *t, const struct injectio
     return p;
 }
 
-static int step_flip(struct stepper *t, struct injection *f, char *host, struct err *err)
+static int step_flip(struct stepper *t, struct injection *f, struct part p, char *host,
+                     struct err *err)
 {
     const struct bucket *b = &t->layout->bucket[f->amount];
-    const struct part p = find_gradients(t, f);
-    const size_t size = dtype_size(b->dtype);
+    const size_t size = dtype_size(p.dtype);
     int64_t i;
     float before;
     int rc = backend_copy_out(t->backend, host, p.x, size * (size_t)p.n, err);
 
     if (rc < 0 || p.n == 0)
         return rc;
-    i = flip_largest(host, b->dtype, p.n);
-    before = real_get(host, b->dtype, i);
-    faults_happen(t->faults, f, flip_describe(t, f, b->offset + p.at + i, before));
-    real_put(host, b->dtype, i, -before);
+    i = flip_largest(host, p.dtype, p.n);
+    before = real_get(host, p.dtype, i);
+    faults_happen(t->faults, f, flip_describe(t, f, p.of, b->offset + p.at + i, before));
+    real_put(host, p.dtype, i, -before);
     return backend_copy_in(t->backend, p.x + size * (size_t)i, host + size * (size_t)i, size, err);
+}
+
+static int flip_part(struct stepper *t, struct injection *f, struct part p, struct err *err)
+{
+    char *host = NULL;
+    int rc = try_alloc((void **)&host, sizeof(float) * (size_t)t->layout->bucket[f->amount].length,
+                       "a copy of a bucket", err);
+
+    if (rc == 0)
+        rc = step_flip(t, f, p, host, err);
+    free(host);
+    return rc < 0 ? err_wrap(err, "--inject %s", f->text) : 0;
 }
 
 int flip_if_due(void *stepper, int bucket, int is_reduced, struct err *err)
@@ -130,17 +153,50 @@ int flip_if_due(void *stepper, int bucket, int is_reduced, struct err *err)
     struct injection *f = faults_of_bucket(t->faults, INJECTION_FLIP,
                                            is_reduced ? INJECTION_REDUCED : INJECTION_BUCKET,
                                            t->queued->step, bucket);
-    char *host = NULL;
-    int rc;
 
-    if (!f)
-        return 0;
-    rc = try_alloc((void **)&host, sizeof(float) * (size_t)t->layout->bucket[bucket].length,
-                   "a copy of a bucket", err);
-    if (rc == 0)
-        rc = step_flip(t, f, host, err);
-    free(host);
-    return rc < 0 ? err_wrap(err, "--inject %s", f->text) : 0;
+    return f ? flip_part(t, f, find_gradients(t, f), err) : 0;
+}
+
+/* The bucket's part of the parameters, or of the optimizer's first slot.  .x NULL: this rank has no
+ * such part as a whole. */
+static struct part find_state(const struct stepper *t, const struct injection *f)
+{
+    const struct slot_def *moment[OPTIMIZER_MAX_SLOTS];
+    const int n_moments = optimizer_slots(&t->job->optimizer, moment);
+    const int is_param = f->how == INJECTION_PARAM;
+    const struct slot_def *def = is_param ? &slot_parameters : n_moments > 0 ? moment[0] : NULL;
+    char *data = def && def->dtype == DTYPE_F32 ? state_data(t->state, def) : NULL;
+
+    if (data)
+        data += sizeof(float) * (size_t)t->layout->bucket[f->amount].offset;
+    return (struct part){data, 0, cut_bucket(t->layout, (int)f->amount), DTYPE_F32,
+                         is_param ? ""
+                         : def    ? def->suffix
+                                  : ""};
+}
+
+int flip_state(struct stepper *t, struct err *err)
+{
+    static const enum injection_how hows[] = {INJECTION_PARAM, INJECTION_SLOT};
+
+    for (int i = 0; faults_n(t->faults) && i < (int)ARRAY_LEN(hows); i++)
+        for (int b = 0; b < n_buckets(t->layout); b++) {
+            struct injection *f =
+                faults_of_bucket(t->faults, INJECTION_FLIP, hows[i], t->queued->step, b);
+            struct part p;
+
+            if (!f)
+                continue;
+            p = find_state(t, f);
+            if (!p.x)
+                return err_set(err, ERR_CONFIG,
+                               "--inject %s: this rank has no such state as a whole: the optimizer "
+                               "keeps none, or strategy.zero divides it",
+                               f->text);
+            if (flip_part(t, f, p, err) < 0)
+                return err->code;
+        }
+    return 0;
 }
 
 int skip_if_due(void *stepper, int bucket)

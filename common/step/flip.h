@@ -21,6 +21,9 @@ void flip_warn_missing(struct stepper *t);
  * is being queued. */
 int flip_if_due(void *stepper, int bucket, int is_reduced, struct err *err);
 
+/* After the update of the step that is being queued: flip the bits of the state that are due. */
+int flip_state(struct stepper *t, struct err *err);
+
 /* The slot is_left_out of exchange_hooks: 1 if a collective of this bucket is due to be left out;
  * the fault was announced then. */
 int skip_if_due(void *stepper, int bucket);

@@ -454,8 +454,8 @@ int step_queue(struct stepper *t, struct flight *f, struct err *err)
         if (rc == 0 && !m.key.last)
             rc = step_carry(t, err); /* to the next micro-batch */
         else if (rc == 0 && (rc = wait_for_strategy(t, err)) == 0 &&
-                 (rc = step_queue_update(t, err)) == 0)
-            rc = step_updated(t, err);
+                 (rc = step_queue_update(t, err)) == 0 && (rc = step_updated(t, err)) == 0)
+            rc = flip_state(t, err);
         rc = tapes_end(t->tapes, rc, err);
     }
     return rc;

@@ -231,6 +231,8 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct timing *m, enum ep
         if (t->step.average)
             average_note(t->step.average);
         rc = end_step(t, &s, last, err);
+        if (rc == 0)
+            rc = inspect_replicas(t, err);
         if (rc < 0)
             return rc;
         t->row_ns += timing_step(m, step_waited_ns(&t->step), step_summed_ns(&t->step),
@@ -455,6 +457,8 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
         rc = renew_statistics(t, epoch, &m, err);
     if (rc == 0 && at->step == last)
         rc = hashes_tell(t, err);
+    if (rc == 0)
+        rc = inspect_epoch_end(t, err);
     if (rc == 0)
         rc = fill_epoch(t, epoch, end, &m, done, err);
     if (rc == 0)

@@ -44,13 +44,14 @@ static int ends_with_checkpoint(const struct trainer *t, int64_t step)
     return every > 0 && (step + 1) % every == 0;
 }
 
-/* The ranks meet after the step (train/meet.h), or tell each other their speeds. */
+/* The ranks meet after the step (train/meet.h), tell each other their speeds, or compare their
+ * replicas. */
 static int steps_rests(void *arg, int64_t step)
 {
     const struct trainer *t = arg;
 
     return (reducer_promises(t->step.reducer)->updates_are_own && ends_with_checkpoint(t, step)) ||
-           balance_is_due(t, step + 1);
+           balance_is_due(t, step + 1) || inspect_compares_after(t, step + 1);
 }
 
 /* This rank has a part in a checkpoint of the step, or hashes its state. */

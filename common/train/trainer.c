@@ -66,6 +66,7 @@ void trainer_free(struct trainer *t)
     joint_free(t->joint); /* before the saver, which it needs */
     saver_free(t->saver);
     balance_reset(t);
+    inspect_free(&t->inspect);
     layout_free(t->layout);
     dataset_close(t->train_set);
     dataset_close(t->valid_set);
@@ -338,6 +339,15 @@ int trainer_make_average(struct trainer *t, struct err *err)
                        schedule_total(&t->job->schedule, t->total_steps), &t->step.average, err);
 }
 
+int trainer_reread(struct trainer *t, struct err *err)
+{
+    int rc = read_loss_scale(t, err);
+
+    if (rc == 0)
+        rc = loop_read(&t->loop, t->state, err);
+    return rc == 0 ? update_refresh(t->step.update, err) : rc;
+}
+
 int trainer_form(struct trainer *t, int source, struct err *err)
 {
     int records = may_record(t);
@@ -358,12 +368,9 @@ int trainer_form(struct trainer *t, int source, struct err *err)
     if (rc < 0)
         return rc;
     balance_begin(t);
+    inspect_form(t);
     t->step.tapes = tapes_new(t->backend, reducer_exchange(t->step.reducer), records);
-    rc = read_loss_scale(t, err);
-    if (rc == 0)
-        rc = loop_read(&t->loop, t->state, err);
-    if (rc == 0)
-        rc = update_refresh(t->step.update, err);
+    rc = trainer_reread(t, err);
     return rc == 0 ? meet_is_over(t, err) : rc;
 }
 

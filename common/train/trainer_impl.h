@@ -17,6 +17,7 @@
 #include "step/step.h"
 #include "train/balance.h"
 #include "train/buckets.h"
+#include "train/inspect.h"
 #include "train/tracing.h"
 #include "train/trainer.h"
 
@@ -54,6 +55,7 @@ struct trainer {
     int n_threads;    /* of the backend */
     int n_processors; /* trainer_n_processors when the ranks last met */
     struct balance balance;
+    struct inspect inspect;
     struct buckets buckets;
     struct stepper step; /* what a step needs (step/step.h) */
 
@@ -170,6 +172,10 @@ int trainer_start_feed(struct trainer *t, int64_t last, struct err *err);
 
 /* Make train.average's part of the trainer, which the job wants. */
 int trainer_make_average(struct trainer *t, struct err *err);
+
+/* Read again what the host keeps of the state, and make anew what is made of it, after the state
+ * came from another rank. */
+int trainer_reread(struct trainer *t, struct err *err);
 
 /* Give up the formation: recordings, coll. */
 void trainer_leave(struct trainer *t);

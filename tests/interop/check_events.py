@@ -66,6 +66,8 @@ FIELDS = {
     "lost": dict(rank=is_count, host=or_null(is_text), reason=is_text),
     "inject": dict(spec=is_text, rank=is_count, host=is_text, step=or_null(is_count),
                    message=is_text, phase=or_null(is_text)),
+    "corruption": dict(rank=is_count, host=is_text, step=is_count, what=is_text,
+                       healed=lambda v: isinstance(v, bool), message=is_text),
     "straggler": dict(rank=is_count, factor=is_real),
     "recovered": dict(generation=is_count, nranks=is_count, seconds=is_seconds,
                       steps_lost=is_count),

@@ -335,6 +335,7 @@ static void of_two_replicas_the_other_is_named(void **state)
     rig_report(&r, 0, rig_answer(r.command));
     assert_has(rig_event(&r, EVENT_ERROR)->text, "rank 1 (h1) differs from rank 0 (h0)");
     assert_int_equal(rig_event(&r, EVENT_ERROR)->rank, 1);
+    assert_int_equal(rig_count(&r, EVENT_CORRUPTION), 2); /* either may be wrong */
     rig_free(&r);
 }
 
@@ -391,6 +392,8 @@ static void a_replica_that_differs_is_named(void **state)
         assert_string_equal(rig_event(&r, EVENT_ERROR)->text,
                             "the replicas differ after epoch 1 (step 4): rank 2 (h2) differs from "
                             "rank 0 (h0) in conv1.bias");
+        assert_int_equal(rig_count(&r, EVENT_CORRUPTION), 1);
+        assert_int_equal(rig_event(&r, EVENT_CORRUPTION)->rank, 2);
         assert_int_equal(rig_count(&r, EVENT_EPOCH), 1); /* the epoch's numbers are told */
         assert_int_equal(r.command->kind, CMD_STOP);
         assert_false(r.command->stop.saves); /* rank 0's may be the wrong numbers */

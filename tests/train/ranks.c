@@ -61,6 +61,18 @@ struct trainer_hooks run_idle_hooks(void *arg)
 
 /* ---- hooks ---- */
 
+static void note_found(struct found *f, const struct report *r)
+{
+    *f = (struct found){.step = r->corruption.step,
+                        .rank = r->corruption.rank,
+                        .is_proven = r->corruption.is_proven,
+                        .is_healed = r->corruption.is_healed,
+                        .ends = r->corruption.ends,
+                        .leaves = r->corruption.leaves,
+                        .what = r->corruption.what};
+    snprintf(f->tensor, sizeof f->tensor, "%s", r->corruption.tensor ? r->corruption.tensor : "");
+}
+
 static void take_report(void *arg, struct report *r)
 {
     struct rank_run *k = arg;
@@ -87,6 +99,11 @@ static void take_report(void *arg, struct report *r)
         out->cut_step = r->buckets.step;
         out->cut_bytes = r->buckets.bucket_bytes;
         out->n_buckets = r->buckets.n_buckets;
+    }
+    if (r->kind == REPORT_CORRUPTION) {
+        assert_int_equal(k->rank, 0);
+        assert_true(out->n_found < MOST_FOUND);
+        note_found(&out->found[out->n_found++], r);
     }
     if (r->kind == REPORT_INJECT) {
         pthread_mutex_lock(&k->job->lock);

@@ -6,7 +6,7 @@
 #include "../coll/local.h"
 #include "train/trainer.h"
 
-enum { MOST_RANKS = 5, MOST_STEPS = 512, MOST_EPOCHS = 8, MOST_ROWS = 64 };
+enum { MOST_RANKS = 5, MOST_STEPS = 512, MOST_EPOCHS = 8, MOST_ROWS = 64, MOST_FOUND = 8 };
 
 enum { MOST_LIVES = 65536 };
 
@@ -81,6 +81,13 @@ struct run_result {     /* of rank 0, unless a field says otherwise */
     int n_cut;                               /* how often buckets were told, and the newest: */
     int64_t cut_step, cut_bytes;
     int n_buckets;
+    struct found { /* wrong bits, in the order in which rank 0 told them */
+        int64_t step;
+        int rank, is_proven, is_healed, ends, leaves;
+        enum corruption what;
+        char tensor[64];
+    } found[MOST_FOUND];
+    int n_found;
     int64_t saved[MOST_STEPS]; /* steps of the checkpoints written beside training, in order */
     int n_saved;
     char unsaved[512]; /* why checkpoints beside training failed, one text after another */

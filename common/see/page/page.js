@@ -143,7 +143,7 @@ function energyText(s) {
 
 // ---- events ----
 
-const grave = new Set(["lost", "error", "warning", "straggler"]);
+const grave = new Set(["lost", "error", "warning", "straggler", "corruption"]);
 const dull = new Set(["event", "time", "badput", "goodput", "wall_seconds", "rank_hours", "ranks"]);
 
 function eventText(e) {

@@ -1,0 +1,103 @@
+/* Corruption: bits of a rank that are wrong, although nothing failed: a flipped bit in memory, or a
+ * processor that computes wrongly.
+ *
+ * The ranks find it together (train/inspect.h), and rank 0's engine reports what they found.  Here
+ * it becomes an event and a line of the log.  If the state cannot be mended, the job ends.  A rank
+ * that is proven to compute wrongly leaves like one that was drained, if enough ranks are left
+ * without it. */
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "session/driver_impl.h"
+
+void corruption_say(const struct driver *d, int rank, int64_t step, enum corruption what,
+                    int is_healed, const char *text)
+{
+    driver_event(d, &(struct session_event){.kind = EVENT_CORRUPTION,
+                                            .rank = rank,
+                                            .step = step,
+                                            .phase = PHASE_COUNT,
+                                            .corruption = {what, is_healed},
+                                            .text = xstrdup(text)});
+}
+
+/* The whole message, for free(). */
+static char *corruption_text(const struct driver *d, const struct report *r)
+{
+    static const char *const of[] = {
+        [CORRUPTION_STATE] = "holds a state that differs from that of other ranks",
+        [CORRUPTION_GRADIENT] = "computed a gradient that another rank does not get",
+        [CORRUPTION_BATCH] = "read samples that another rank does not read alike",
+    };
+    const char *tensor = r->corruption.tensor;
+    char *who = driver_label(d, r->corruption.rank);
+    char *text =
+        xasprintf("%s %s%s, after step %lld%s%s: %s", who,
+                  r->corruption.is_proven ? "" : "perhaps ", of[r->corruption.what],
+                  (long long)r->corruption.step, tensor ? ", first in " : "", tensor ? tensor : "",
+                  r->corruption.is_healed ? "it was mended, and no wrong update was made"
+                  : r->corruption.ends    ? "the job ends, and this state is not saved"
+                                          : "it could not be mended");
+
+    if (r->corruption.what == CORRUPTION_STATE && r->corruption.is_healed) {
+        free(text);
+        text = xasprintf("%s %s, after step %lld, first in %s: it took the state of most ranks",
+                         who, of[CORRUPTION_STATE], (long long)r->corruption.step,
+                         tensor ? tensor : "none of the tensors");
+    }
+    free(who);
+    return text;
+}
+
+/* 1: enough ranks are left without it. */
+static int corruption_lets_go(const struct driver *d, int rank)
+{
+    const struct seat *s = &d->seats[rank];
+
+    return rank > 0 && s->is_member && !s->leaving &&
+           recover_n_ready(d) - 1 >= recover_min_ranks(d);
+}
+
+static void corruption_part(struct driver *d, int rank)
+{
+    char *who = driver_label(d, rank);
+
+    if (corruption_lets_go(d, rank)) {
+        queue_log(d->out, LOG_WARN,
+                  "%s is drained, because its bits are wrong: test its memory "
+                  "and its processor",
+                  who);
+        if (drain_seat(&d->formation, rank))
+            driver_let_leave(d);
+    } else if (!d->seats[rank].leaving) {
+        queue_log(d->out, LOG_WARN, "%s stays, although its bits were wrong: %s", who,
+                  rank == 0 ? "the driver runs there; go on elsewhere by --resume"
+                            : "the job needs it (cluster.min_ranks, cluster.spares)");
+    }
+    free(who);
+}
+
+void corruption_note(struct driver *d, int rank, struct report *r)
+{
+    const int at_fault = r->corruption.rank;
+    char *text;
+
+    (void)rank;
+    ASSERT(at_fault >= 0 && at_fault < d->membership.n_ranks);
+    text = corruption_text(d, r);
+    queue_log(d->out, LOG_WARN, "%s", text);
+    corruption_say(d, at_fault, r->corruption.step, r->corruption.what, r->corruption.is_healed,
+                   text);
+    if (r->corruption.ends)
+        end_accuse(d,
+                   (struct cause){.rank = at_fault,
+                                  .code = ERR_NUMERIC,
+                                  .phase = PHASE_COUNT,
+                                  .step = r->corruption.step,
+                                  .is_final = 1},
+                   0, "%s", text);
+    else if (r->corruption.leaves)
+        corruption_part(d, at_fault);
+    free(text);
+}

@@ -1,0 +1,247 @@
+/* inspect - compares the ranks' replicas, judges by majority, and mends the state of the minority.
+ *
+ * Happy path: each rank hashes a part of its state, and one gathering of 16 bytes a rank shows that
+ * all hashes are equal.
+ *
+ * A difference: the ranks hash all tensors and gather these hashes, too.  So every rank knows who
+ * differs from whom, and in which tensor first.  More than half of the ranks have to agree, else
+ * nobody knows which state is right. */
+#include "train/inspect.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/rng.h"
+#include "base/util.h"
+#include "train/trainer_impl.h"
+
+/* Numbers of the draws of one step. */
+enum { DRAW_REPLICA };
+
+/* All ranks' hashes of all tensors, and who is right. */
+struct verdict {
+    struct tensor_hash *own; /* [n] this rank's, with the names */
+    struct hash128 *all;     /* [n_ranks][n] */
+    struct hash128 *digest;  /* [n_ranks] of what the ranks compared and of all tensors */
+    int n, good, n_votes;    /* good: a rank whose state most ranks have, n_votes of them */
+};
+
+static void inspect_drop(struct verdict *v)
+{
+    for (int i = 0; v->own && i < v->n; i++)
+        free(v->own[i].name);
+    free(v->own);
+    free(v->all);
+    free(v->digest);
+    *v = (struct verdict){0};
+}
+
+void inspect_form(struct trainer *t)
+{
+    free(t->inspect.all);
+    t->inspect.all = xcalloc((size_t)t->n_ranks, sizeof *t->inspect.all);
+}
+
+void inspect_free(struct inspect *a)
+{
+    free(a->all);
+    *a = (struct inspect){0};
+}
+
+/* ---- when ---- */
+
+static struct rng_block inspect_draw(const struct trainer *t, int64_t step, int check)
+{
+    return rng_draw((uint64_t)t->job->train.seed, RNG_AUDIT, (uint64_t)step, (uint64_t)check);
+}
+
+static int inspect_is_drawn(struct rng_block draw, double part)
+{
+    return (double)draw.v[0] < part * 0x1p32;
+}
+
+/* 1: after each step all ranks hold the same state, as a whole. */
+static int has_replicas(const struct trainer *t)
+{
+    const struct strategy_promises *p = reducer_promises(t->step.reducer);
+
+    return t->n_ranks > 1 && p->replicas_are_equal && !p->updates_are_own && !t->state->shards;
+}
+
+int inspect_compares_after(const struct trainer *t, int64_t step)
+{
+    return has_replicas(t) &&
+           inspect_is_drawn(inspect_draw(t, step, DRAW_REPLICA), t->job->train.replica_check);
+}
+
+/* 1: running statistics are equal after each step, too. */
+static int has_equal_statistics(const struct trainer *t)
+{
+    return t->job->model.sync_batch_norm || t->shares.n > 0;
+}
+
+/* ---- who is right ---- */
+
+static int inspect_votes_for(const struct trainer *t, const struct verdict *v, int rank)
+{
+    int n = 0;
+
+    for (int k = 0; k < t->n_ranks; k++)
+        n += hash_equal(v->digest[k], v->digest[rank]);
+    return n;
+}
+
+/* Fill the verdict; t->inspect.all has what the ranks compared. */
+static int inspect_vote(struct trainer *t, struct verdict *v, struct err *err)
+{
+    const size_t size = (size_t)t->n_ranks;
+    struct hash128 whole, *mine;
+    int rc = state_hash(t->state, &v->own, &whole, err);
+
+    if (rc < 0)
+        return rc;
+    v->n = state_n_hashes(t->state);
+    mine = xcalloc((size_t)v->n, sizeof *mine);
+    v->all = xcalloc(size * (size_t)v->n, sizeof *v->all);
+    v->digest = xcalloc(size, sizeof *v->digest);
+    for (int i = 0; i < v->n; i++)
+        mine[i] = v->own[i].hash;
+    rc = step_allgather(&t->step, PHASE_UPDATE, mine, sizeof *mine * (size_t)v->n, v->all, err);
+    free(mine);
+    for (int k = 0; k < t->n_ranks && rc == 0; k++) {
+        const struct hash128 pair[] = {t->inspect.all[k], hash_of(v->all + (size_t)k * (size_t)v->n,
+                                                                  sizeof whole * (size_t)v->n)};
+
+        v->digest[k] = hash_of(pair, sizeof pair);
+    }
+    for (int k = 0; k < t->n_ranks && rc == 0; k++)
+        if (inspect_votes_for(t, v, k) > v->n_votes) {
+            v->good = k;
+            v->n_votes = inspect_votes_for(t, v, k);
+        }
+    return rc;
+}
+
+/* The first tensor in which rank k differs from the good rank, or from any rank if it is the good
+ * one; NULL: none does. */
+static const char *inspect_tensor_of(const struct trainer *t, const struct verdict *v, int k)
+{
+    for (int r = 0; r < t->n_ranks; r++) {
+        const struct hash128 *a = v->all + (size_t)k * (size_t)v->n;
+        const struct hash128 *b = v->all + (size_t)(k == v->good ? r : v->good) * (size_t)v->n;
+
+        for (int i = 0; i < v->n; i++)
+            if (!hash_equal(a[i], b[i]))
+                return v->own[i].name;
+    }
+    return NULL;
+}
+
+/* Report each rank that differs; all of them, if no state has a majority. */
+static void inspect_tell(struct trainer *t, const struct verdict *v, int has_majority, int heals)
+{
+    int last = 0;
+
+    for (int k = 0; k < t->n_ranks; k++)
+        if (!has_majority || !hash_equal(v->digest[k], v->digest[v->good]))
+            last = k;
+    for (int k = 0; k <= last && t->rank == 0; k++) {
+        const char *tensor = inspect_tensor_of(t, v, k);
+        struct report *r;
+
+        if (has_majority && hash_equal(v->digest[k], v->digest[v->good]))
+            continue;
+        r = report_new(REPORT_CORRUPTION, 0);
+        r->corruption.step = t->state->at.step;
+        r->corruption.rank = k;
+        r->corruption.is_proven = has_majority;
+        r->corruption.what = CORRUPTION_STATE;
+        r->corruption.is_healed = heals;
+        r->corruption.ends = !heals && k == last;
+        r->corruption.tensor = tensor ? xstrdup(tensor) : NULL;
+        t->hooks.report(t->hooks.arg, r);
+    }
+}
+
+/* All ranks take the state of the good rank. */
+static int inspect_heal(struct trainer *t, int good, struct err *err)
+{
+    int rc = state_broadcast(t->state, t->step.coll, good, err);
+
+    ASSERT(rc <= 0); /* no slot is divided */
+    return rc == 0 ? trainer_reread(t, err) : rc;
+}
+
+/* The ranks differ.  Running statistics of a rank's own are made equal before, as at an epoch's
+ * end, so that they count as no difference. */
+static int inspect_judge(struct trainer *t, struct err *err)
+{
+    struct verdict v = {0};
+    int has_majority, heals;
+    int rc = has_equal_statistics(t) ? 0 : state_broadcast_stats(t->state, t->step.coll, err);
+
+    if (rc == 0)
+        rc = inspect_vote(t, &v, err);
+    has_majority = v.n_votes > t->n_ranks / 2;
+    heals = has_majority && t->job->cluster.on_divergence == CLUSTER_ON_DIVERGENCE_HEAL;
+    if (rc == 0)
+        inspect_tell(t, &v, has_majority, heals);
+    if (rc == 0 && heals)
+        rc = inspect_heal(t, v.good, err);
+    else if (rc == 0)
+        rc = err_set(err, ERR_CANCELED, "the ranks hold different states after step %lld",
+                     (long long)t->state->at.step);
+    inspect_drop(&v);
+    return rc;
+}
+
+/* ---- comparing ---- */
+
+/* 1: the ranks' hashes differ. */
+static int inspect_gather(struct trainer *t, const struct hash128 *mine, struct err *err)
+{
+    int differs = 0;
+    const int rc = step_allgather(&t->step, PHASE_UPDATE, mine, sizeof *mine, t->inspect.all, err);
+
+    for (int k = 1; k < t->n_ranks && rc == 0; k++)
+        differs |= !hash_equal(t->inspect.all[k], t->inspect.all[0]);
+    return rc < 0 ? rc : differs;
+}
+
+int inspect_replicas(struct trainer *t, struct err *err)
+{
+    const int64_t step = t->state->at.step;
+    struct hash128 mine;
+    int rc;
+
+    if (!inspect_compares_after(t, step))
+        return 0;
+    rc = state_hash_part(t->state, inspect_draw(t, step, DRAW_REPLICA).v[1],
+                         has_equal_statistics(t), &mine, err);
+    if (rc == 0)
+        rc = inspect_gather(t, &mine, err);
+    if (rc > 0)
+        rc = inspect_judge(t, err);
+    return rc < 0 ? err_wrap(err, "comparing replicas") : 0;
+}
+
+int inspect_epoch_end(struct trainer *t, struct err *err)
+{
+    struct tensor_hash *tensor;
+    struct hash128 whole;
+    int rc;
+
+    if (!has_replicas(t) || t->job->cluster.on_divergence != CLUSTER_ON_DIVERGENCE_HEAL)
+        return 0;
+    rc = state_hash(t->state, &tensor, &whole, err);
+    if (rc < 0)
+        return rc;
+    for (int i = 0; i < state_n_hashes(t->state); i++)
+        free(tensor[i].name);
+    free(tensor);
+    rc = inspect_gather(t, &whole, err);
+    if (rc > 0)
+        rc = inspect_judge(t, err);
+    return rc < 0 ? err_wrap(err, "comparing replicas") : 0;
+}

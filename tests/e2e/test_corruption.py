@@ -1,0 +1,51 @@
+"""Wrong bits in a run of real processes: who is named, and how the run ends.
+
+Which faults are found, with which strategies, is for tests/train/test_audit.c.
+"""
+import dp
+from dp import FAILED, FINISHED
+
+# 4 steps an epoch, 12 in all.
+JOB = {**dp.LIGHT, "data.samples": 256, "data.validation_samples": 64, "train.global_batch": 64,
+       "train.epochs": 3, "train.replica_check": 1, **dp.FORSAKEN}
+
+
+class Corruption(dp.Case):
+    def losses(self, run):
+        return [(e["epoch"], e["step"], e["train_loss"], e["validation_loss"])
+                for e in self.events("epoch", run)]
+
+    def start_job(self, spec, job, n=3, run="run"):
+        faults = ["--inject", spec] if spec else []
+        return self.driver("--local", "--run-dir", run, *faults, n=n, job=job)
+
+    def expected(self, job, n=3):
+        self.assert_exit(self.start_job(None, job, n, "calm"), FINISHED)
+        self.assertEqual(self.events("corruption", "calm"), [])
+        return self.losses("calm")
+
+    def test_a_rank_takes_the_state_of_the_others(self):
+        job = {**JOB, "cluster.on_divergence": "heal"}
+        want = self.expected(job)
+        driver = self.start_job("flip:rank1@step5:param0", job)
+        self.assert_exit(driver, FINISHED, r"rank 1 \(.*\) holds a state that differs .* after "
+                         r"step 6, first in \S+: it took the state of most ranks")
+        event, = self.events("corruption", "run")
+        self.assertEqual((event["rank"], event["step"], event["what"], event["healed"]),
+                         (1, 6, "state", True))
+        self.assertEqual(self.losses("run"), want)
+
+    def test_the_run_ends_otherwise(self):
+        driver = self.start_job("flip:rank2@step5:slot0", {**JOB, "optimizer.momentum": 0.9})
+        self.assert_exit(driver, FAILED, r"rank 2 \(.*\) holds a state that differs .* after step "
+                         r"6, first in \S+momentum_buffer: the job ends")
+        event, = self.events("corruption", "run")
+        self.assertEqual((event["rank"], event["step"], event["what"], event["healed"]),
+                         (2, 6, "state", False))
+        error, = self.events("error", "run")
+        self.assertEqual(error["rank"], 2)
+        self.assertEqual([e["step"] for e in self.events("checkpoint", "run")], [4])
+
+
+if __name__ == "__main__":
+    dp.main()

@@ -1,0 +1,110 @@
+/* Wrong bits that the ranks found: the event, and what becomes of the rank and of the job. */
+#include "rig.h"
+
+#include "base/alloc.h"
+
+static struct report *found(int rank, int is_healed)
+{
+    struct report *r = report_new(REPORT_CORRUPTION, 1);
+
+    r->corruption.step = 2;
+    r->corruption.rank = rank;
+    r->corruption.is_proven = 1;
+    r->corruption.what = is_healed ? CORRUPTION_GRADIENT : CORRUPTION_STATE;
+    r->corruption.is_healed = is_healed;
+    r->corruption.tensor = xstrdup("conv1.weight");
+    return r;
+}
+
+static void mended_bits_are_told_and_the_job_goes_on(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(3);
+    (void)state;
+    rig_driver(&r, &o);
+    rig_go_to(&r, 3, CMD_TRAIN);
+    rig_report(&r, 0, found(2, 1));
+    const struct session_event *e = rig_event(&r, EVENT_CORRUPTION);
+    assert_int_equal(e->rank, 2);
+    assert_string_equal(e->host, "h2");
+    assert_int_equal(e->step, 2);
+    assert_int_equal(e->corruption.what, CORRUPTION_GRADIENT);
+    assert_true(e->corruption.is_healed);
+    assert_has(e->text, "rank 2 (h2) computed a gradient that another rank does not get, after "
+                        "step 2, first in conv1.weight: it was mended");
+    assert_logged(&r, e->text);
+    assert_int_equal(rig_count(&r, EVENT_ERROR) + rig_count(&r, EVENT_DRAIN), 0);
+    assert_int_equal(r.command->kind, CMD_TRAIN);
+    rig_free(&r);
+}
+
+static void a_state_that_cannot_be_mended_ends_the_job(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(3);
+    struct report *p = found(1, 0);
+    (void)state;
+    rig_driver(&r, &o);
+    rig_go_to(&r, 3, CMD_TRAIN);
+    p->corruption.ends = 1;
+    rig_report(&r, 0, p);
+    assert_false(rig_event(&r, EVENT_CORRUPTION)->corruption.is_healed);
+    assert_int_equal(rig_event(&r, EVENT_ERROR)->rank, 1);
+    assert_has(rig_event(&r, EVENT_ERROR)->text,
+               "rank 1 (h1) holds a state that differs from that of other ranks, after step 2, "
+               "first in conv1.weight: the job ends");
+    assert_int_equal(r.command->kind, CMD_STOP);
+    assert_false(r.command->stop.saves);
+    rig_free(&r);
+}
+
+/* A rank at fault goes like one that is drained. */
+static void a_rank_at_fault_leaves(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_elastic(3);
+    struct report *p = found(1, 1);
+    (void)state;
+    o.cluster.min_ranks = 2;
+    rig_train(&r, &o);
+    p->corruption.leaves = 1;
+    rig_report(&r, 0, p);
+    assert_logged(&r, "rank 1 (h1) is drained, because its bits are wrong");
+    assert_true(r.is_drained[1]);
+    assert_int_equal(r.n_requests, 1); /* to form again */
+    rig_free(&r);
+}
+
+/* It stays if the job needs it, and so does the driver's own rank. */
+static void a_rank_that_is_needed_stays(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        struct rig r;
+        struct driver_options o = rig_elastic(3);
+        struct report *p = found(rank, 1);
+        o.cluster.min_ranks = rank == 0 ? 1 : 3;
+        rig_train(&r, &o);
+        p->corruption.leaves = 1;
+        rig_report(&r, 0, p);
+        assert_logged(&r, rank == 0 ? "rank 0 (h0) stays, although its bits were wrong: the driver "
+                                      "runs there"
+                                    : "rank 1 (h1) stays, although its bits were wrong: the job "
+                                      "needs it");
+        assert_false(r.is_drained[1]);
+        assert_int_equal(r.n_requests, 0);
+        rig_free(&r);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mended_bits_are_told_and_the_job_goes_on),
+        cmocka_unit_test(a_state_that_cannot_be_mended_ends_the_job),
+        cmocka_unit_test(a_rank_at_fault_leaves),
+        cmocka_unit_test(a_rank_that_is_needed_stays),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,230 @@
+/* Wrong bits are found, the right rank is named, and what can be mended is mended; runs without a
+ * fault tell of none. */
+#include "../test.h"
+
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "ranks.h"
+#include "train/trainer_impl.h"
+
+#define DATA "data: {format: digits, samples: 240, validation_samples: 20}\n"
+#define MLP  "model: {arch: mlp, hidden: [24, 16]}\n" DATA
+#define ADAM "optimizer: {name: adamw, lr: 0.002}\n"
+#define HEAL "cluster: {on_divergence: heal}\n"
+
+/* 10 steps, all of which are compared. */
+#define JOB MLP ADAM "train: {global_batch: 24, replica_check: 1}\n"
+
+static void assert_found(const struct run_result *r, int i, int64_t step, int rank, int is_proven)
+{
+    assert_true(i < r->n_found);
+    assert_int_equal(r->found[i].step, step);
+    assert_int_equal(r->found[i].rank, rank);
+    assert_int_equal(r->found[i].is_proven, is_proven);
+}
+
+/* ---- replicas ---- */
+
+/* A flipped bit of the state of one of 3 or 5 ranks: most ranks are right, and after the step in
+ * which it flipped all have the bits of an undisturbed run again. */
+static void test_a_minority_takes_the_state_of_the_majority(void **state)
+{
+    static const char *const kinds[] = {"param0", "slot0", "reduced0"};
+    static struct run_result clean, hurt;
+
+    (void)state;
+    for (int n = 3; n <= 5; n += 2) {
+        struct run_plan plan = {.job = JOB HEAL, .n_ranks = n, .n_epochs = 1};
+
+        run_job_ok(&plan, &clean);
+        assert_int_equal(clean.n_found, 0);
+        assert_int_equal(clean.n_steps, 10);
+        for (int i = 0; i < 2 * (int)ARRAY_LEN(kinds); i++) {
+            const int rank = i % 2 ? n - 1 : 0;
+            char inject[64];
+
+            if (!is_run(i))
+                continue;
+            snprintf(inject, sizeof inject, "flip:rank%d@step4:%s", rank, kinds[i / 2]);
+            plan.inject = inject;
+            run_job_ok(&plan, &hurt);
+            assert_non_null(strstr(hurt.injected, "the sign bit of element"));
+            assert_int_equal(hurt.n_found, 1);
+            assert_found(&hurt, 0, 5, rank, 1);
+            assert_int_equal(hurt.found[0].what, CORRUPTION_STATE);
+            assert_true(hurt.found[0].is_healed && !hurt.found[0].ends);
+            assert_true(*hurt.found[0].tensor);
+            assert_true(i / 2 > 0 || strstr(hurt.injected, hurt.found[0].tensor));
+            assert_true(hash_equal(hurt.replica[0], clean.replica[0]));
+        }
+    }
+}
+
+/* The event names the tensor whose bit flipped. */
+static void test_the_tensor_is_named(void **state)
+{
+    static struct run_result r;
+    char *name;
+
+    (void)state;
+    run_job_ok(
+        &(struct run_plan){
+            .job = JOB HEAL, .n_ranks = 3, .n_epochs = 1, .inject = "flip:rank1@step2:slot0"},
+        &r);
+    name = xasprintf(" of %s, ", r.found[0].tensor);
+    assert_non_null(strstr(r.injected, name));
+    assert_non_null(strstr(name, ".exp_avg"));
+    free(name);
+}
+
+/* Of two ranks nobody knows which one is right: both are named, and the run ends. */
+static void test_of_two_ranks_both_are_named(void **state)
+{
+    static struct run_result r;
+
+    (void)state;
+    run_job(
+        &(struct run_plan){
+            .job = JOB HEAL, .n_ranks = 2, .n_epochs = 1, .inject = "flip:rank1@step4:param0"},
+        &r);
+    assert_int_equal(r.n_found, 2);
+    for (int k = 0; k < 2; k++) {
+        assert_found(&r, k, 5, k, 0);
+        assert_false(r.found[k].is_healed);
+        assert_int_equal(r.found[k].ends, k == 1);
+        assert_int_equal(r.rc[k], ERR_CANCELED);
+        assert_int_equal(r.step[k], 5);
+    }
+}
+
+/* Without cluster.on_divergence heal the run ends at the comparison that finds the difference. */
+static void test_stop(void **state)
+{
+    static struct run_result r;
+
+    (void)state;
+    run_job(
+        &(struct run_plan){
+            .job = JOB, .n_ranks = 3, .n_epochs = 1, .inject = "flip:rank2@step6:param0"},
+        &r);
+    assert_int_equal(r.n_found, 1);
+    assert_found(&r, 0, 7, 2, 1);
+    assert_true(r.found[0].ends && !r.found[0].is_healed);
+    for (int k = 0; k < 3; k++)
+        assert_int_equal(r.rc[k], ERR_CANCELED);
+}
+
+/* Steps that are not compared: the epoch's end finds the difference, and mends it. */
+static void test_an_epochs_end_mends(void **state)
+{
+    static const char job[] = MLP ADAM "train: {global_batch: 24, replica_check: 0}\n" HEAL;
+    static struct run_result r;
+
+    (void)state;
+    run_job_ok(
+        &(struct run_plan){
+            .job = job, .n_ranks = 3, .n_epochs = 1, .inject = "flip:rank1@step4:param0"},
+        &r);
+    assert_int_equal(r.n_found, 1);
+    assert_found(&r, 0, 10, 1, 1);
+    assert_true(r.found[0].is_healed);
+}
+
+/* Nothing is found where nothing is wrong, whatever the ranks do with their state. */
+static void test_nothing_is_found_in_a_healthy_run(void **state)
+{
+    static const char *const jobs[] = {
+        "strategy: {compress: uint8}\n",    "strategy: {name: bytegrad}\n",
+        "strategy: {shards: 4}\n",          "strategy: {zero: 1}\n",
+        "strategy: {compress: powersgd}\n", "strategy: {name: local_sgd}\n",
+        "strategy: {name: adasum}\n",       "precision: bfloat16\n",
+    };
+    static const char *const norms[] = {"true", "false"};
+    static struct run_result r;
+    char job[640];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(jobs) + ARRAY_LEN(norms); i++) {
+        const int is_norm = i >= ARRAY_LEN(jobs);
+
+        if (!is_run((int)i))
+            continue;
+        if (is_norm)
+            snprintf(
+                job, sizeof job,
+                "model: {arch: mlp, hidden: [24], batch_norm: true, sync_batch_norm: %s}\n" DATA
+                    ADAM "train: {global_batch: 24, accumulate: 2, replica_check: 1, "
+                "average: {name: ema}}\n" HEAL,
+                norms[i - ARRAY_LEN(jobs)]);
+        else
+            snprintf(job, sizeof job, "%s%s" HEAL, JOB, jobs[i]);
+        run_job_ok(&(struct run_plan){.job = job, .n_ranks = 3, .n_epochs = 2}, &r);
+        if (r.n_found != 0)
+            fail_msg("%s: rank %d is said to differ after step %d", job, r.found[0].rank,
+                     (int)r.found[0].step);
+    }
+}
+
+/* A fault in a network with running statistics of each rank's own: these make no difference. */
+static void test_own_statistics_are_no_difference(void **state)
+{
+    static const char job[] =
+        "model: {arch: mlp, hidden: [24], batch_norm: true, sync_batch_norm: false}\n" DATA
+        "train: {global_batch: 24, replica_check: 1}\n" HEAL;
+    static struct run_result r;
+
+    (void)state;
+    run_job_ok(
+        &(struct run_plan){
+            .job = job, .n_ranks = 3, .n_epochs = 1, .inject = "flip:rank2@step3:param0"},
+        &r);
+    assert_int_equal(r.n_found, 1);
+    assert_found(&r, 0, 4, 2, 1);
+    assert_non_null(strstr(r.injected, r.found[0].tensor));
+}
+
+/* ---- which steps ---- */
+
+static void count_drawn(void *arg, struct trainer *t, int64_t step)
+{
+    int *n = arg;
+
+    if (step > 0)
+        return;
+    for (int64_t i = 0; i < 10000; i++)
+        *n += inspect_compares_after(t, i);
+}
+
+/* The part of the steps that the job asks for, the same ones in each run of this seed. */
+static void test_the_part_of_the_steps(void **state)
+{
+    static const char job[] = MLP "train: {global_batch: 24, max_steps: 1, replica_check: 0.02}\n";
+    static struct run_result r;
+    int n[2] = {0, 0};
+
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        run_job_ok(
+            &(struct run_plan){
+                .job = job, .n_ranks = 2, .n_epochs = 1, .on_step = count_drawn, .arg = &n[i]},
+            &r);
+    assert_true(n[0] > 150 && n[0] < 250);
+    assert_int_equal(n[0], n[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_minority_takes_the_state_of_the_majority),
+        cmocka_unit_test(test_the_tensor_is_named),
+        cmocka_unit_test(test_of_two_ranks_both_are_named),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_an_epochs_end_mends),
+        cmocka_unit_test(test_nothing_is_found_in_a_healthy_run),
+        cmocka_unit_test(test_own_statistics_are_no_difference),
+        cmocka_unit_test(test_the_part_of_the_steps),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
