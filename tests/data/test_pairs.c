@@ -48,6 +48,93 @@ static void pairs_are_two_texts(void **state)
     struct place p = place_new(*state);
     struct dataset *ds;
 
+    write_texts(p.data, "a.jsonl",
+                "{\"prompt\": \"ab\", \"chosen\": \"cd\", \"rejected\": \"e\", \"messages\": 1}\n"
+                "{\"prompt\": \"\", \"chosen\": \"th\", \"rejected\": \"abcdefghij\"}\n");
+    place_set(&p, "data.validation", "none");
+    place_set(&p, "data.end_token", "<end>");
+    ds = open_ok(&format_text, p.settings, pairs_request(DATASET_TRAIN, CONTEXT));
+    assert_int_equal(ds->n_samples, 2);
+    assert_int_equal(sample_answers(&ds->spec), 2);
+    assert_int_equal(sample_n_predictions(&ds->spec), 1);
+    assert_int_equal(ds->spec.field[0].n_classes, TOKENIZER_VOCAB);
+    check_pair(ds, 0, (const char *[]){"abe|||||", ".e|....."},
+               (const char *[]){"abcd||||", ".cd|...."});
+    check_pair(ds, 1, (const char *[]){"abcdefgh", "bcdefghi"},
+               (const char *[]){"~|||||||", "|......."});
+    dataset_close(ds);
+    place_free(&p);
+}
+
+/* The same lines are other tokens where no pairs are wanted, so both files are kept. */
+static void the_last_tenth_of_the_pairs_validates(void **state)
+{
+    struct place p = place_new(*state);
+    struct buf b = {0};
+    struct dataset *ds;
+
+    for (int i = 0; i < 20; i++)
+        buf_printf(&b,
+                   "{\"prompt\": \"%c\", \"completion\": \"x\", \"chosen\": \"y\", "
+                   "\"rejected\": \"z\"}\n",
+                   'a' + i);
+    write_file(p.data, "a.jsonl", &b);
+    buf_fini(&b);
+    place_set(&p, "data.end_token", "<end>");
+    ds = open_ok(&format_text, p.settings, pairs_request(DATASET_TRAIN, CONTEXT));
+    assert_int_equal(ds->n_samples, 18);
+    check_pair(ds, 17, (const char *[]){"rz||||||", "z|......"},
+               (const char *[]){"ry||||||", "y|......"});
+    dataset_close(ds);
+    ds = open_ok(&format_text, p.settings, pairs_request(DATASET_VALIDATION, CONTEXT));
+    assert_int_equal(ds->n_samples, 2);
+    check_pair(ds, 0, (const char *[]){"sz||||||", "z|......"},
+               (const char *[]){"sy||||||", "y|......"});
+    dataset_close(ds);
+    ds = open_ok(&format_text, p.settings, request(DATASET_VALIDATION, CONTEXT, 0));
+    assert_int_equal(sample_answers(&ds->spec), -1);
+    assert_int_equal(ds->n_samples, 2);
+    dataset_close(ds);
+    place_free(&p);
+}
+
+#define USER(text)   "{\"role\": \"user\", \"content\": \"" text "\"}"
+#define ANSWER(text) "{\"role\": \"assistant\", \"content\": \"" text "\"}"
+
+/* clang-format off */
+static const char talks[] =
+    "{\"prompt\": [" USER("q") "], \"chosen\": [" ANSWER("y") "], "
+    "\"rejected\": [" ANSWER("n") "]}\n"
+    "{\"chosen\": [" USER("q") ", " ANSWER("p") ", " USER("q") ", " ANSWER("yy") ", " USER("q") ", "
+    ANSWER("w") "], \"rejected\": [" USER("q") ", " ANSWER("p") ", " USER("q") ", "
+    ANSWER("n") "]}\n"
+    "{\"prompt\": null, \"chosen\": [" USER("q") ", " ANSWER("b") "], "
+    "\"rejected\": [" USER("q") ", " ANSWER("a") "]}\n";
+/* clang-format on */
+
+/* The learnt tokens of text `at` of a pair, as letters; end marks are '|'. */
+static void learnt_of(const struct dataset *ds, int64_t i, int at, char *to)
+{
+    enum { STOP = TOKEN_FIRST_SPECIAL + 3 };
+    int32_t y[2 * LONG];
+    struct err err;
+
+    if (dataset_gather(ds, &i, 1, (void *[]){NULL, NULL, y}, &err) < 0)
+        fail_msg("%s", err.msg);
+    for (int k = 0; k < LONG; k++)
+        if (y[at * LONG + k] != SAMPLE_IGNORED)
+            *to++ = y[at * LONG + k] == STOP ? '|' : (char)y[at * LONG + k];
+    *to = 0;
+}
+
+/* Answers of the prompt are not learnt, given as such or as what both lists begin with. */
+static void conversations_are_pairs_too(void **state)
+{
+    static const char *const wanted[][2] = {{"n|", "y|"}, {"n|", "yy|w|"}, {"a|", "b|"}};
+    struct place p = place_new(*state);
+    struct dataset *ds;
+    char text[64];
+
     write_texts(p.data, "a.jsonl", talks);
     write_texts(*state, "chat_template.jinja",
                 "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + "
