@@ -34,11 +34,16 @@ CONTEXT, BATCH, STEPS = 256, 8, 300
 IGNORED = -100
 
 
+def warmup(n_steps):
+    """Steps of warming up: those of llama-shakespeare.yaml, or fewer in a shorter training"""
+    return 30 if n_steps == STEPS else min(10, n_steps - 1)
+
+
 def ours(options, folder, job, name, *words):
     """Trains a job; the loss of its last validation, and how many steps it took."""
     run = os.path.join(folder, "runs", name)
     steps = ["--set", f"train.max_steps={options.steps}", "--set",
-             f"schedule.warmup_steps={min(10, options.steps - 1)}"] if options.steps else []
+             f"schedule.warmup_steps={warmup(options.steps)}"] if options.steps else []
     subprocess.run([os.path.join(options.build, "driver", "dpdriver"), "--job",
                     os.path.join(EXAMPLES, job), "--nranks", "1", "--port", "0", "--threads", "1",
                     "--run-dir", run, *words, *steps], check=True, stdout=subprocess.DEVNULL)
@@ -114,7 +119,7 @@ def pretrain(folder, text, n_steps):
     order = torch.cat([torch.randperm(len(train)) for _ in range(n_epochs)])
     batches = [(rows, rows) for rows in
                (train[order[i * BATCH:(i + 1) * BATCH]] for i in range(n_steps))]
-    fit(network, optimizer, batches, (0.001, 0.0001, min(30, n_steps - 1)))
+    fit(network, optimizer, batches, (0.001, 0.0001, warmup(n_steps)))
     return judge(network, [(rows, rows) for rows in validate.split(BATCH)])
 
 
