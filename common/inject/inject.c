@@ -18,7 +18,7 @@ static const struct what {
     [INJECTION_DELAY] = {"delay", "a pause", "the rank pauses; its heartbeats go on"},
     [INJECTION_DROP] = {"drop", "", "the control connection breaks, or one way of it"},
     [INJECTION_FLIP] = {"flip", "a flipped bit",
-                        "one bit of a gradient or of the state is inverted"},
+                        "one bit of a gradient, the state or a sample is inverted"},
     [INJECTION_SKIP] = {"skip", "an all-reduce left out",
                         "the rank leaves out one all-reduce, and reduces the next one instead"},
 };
@@ -67,13 +67,15 @@ static const struct how {
     {INJECTION_DROP, INJECTION_OUT, "out", "out", AMOUNT_NONE,
      "nothing of the rank is heard any more"},
     {INJECTION_FLIP, INJECTION_BUCKET, "bucket", "bucketB", AMOUNT_NUMBER,
-     "before bucket B is summed: all ranks are wrong alike (default, B = 0)"},
+     "before bucket B is summed: all are wrong alike, unless audited (default, B = 0)"},
     {INJECTION_FLIP, INJECTION_REDUCED, "reduced", "reducedB", AMOUNT_NUMBER,
      "after it was summed: this rank alone is wrong, as comparing shows"},
     {INJECTION_FLIP, INJECTION_PARAM, "param", "paramB", AMOUNT_NUMBER,
      "of a parameter of bucket B, after the update: this rank alone is wrong"},
     {INJECTION_FLIP, INJECTION_SLOT, "slot", "slotB", AMOUNT_NUMBER,
      "of the optimizer's first number for such a parameter, likewise"},
+    {INJECTION_FLIP, INJECTION_BATCH, "batch", "batch", AMOUNT_NONE,
+     "of the first sample that the rank read for the step"},
     {INJECTION_SKIP, INJECTION_BUCKET, "bucket", "bucketB", AMOUNT_NUMBER,
      "the all-reduce of bucket B (default, B = 0)"},
 };
@@ -397,6 +399,12 @@ static const char *say_of_bucket(const struct injection *f, char out[INJECTION_S
         [INJECTION_PARAM] = ", of a parameter, after the update",
         [INJECTION_SLOT] = ", of the optimizer's state, after the update",
     };
+
+    if (f->how == INJECTION_BATCH) {
+        snprintf(out, INJECTION_SAY, "%s: of a sample of step %lld", whats[f->what].does,
+                 (long long)f->number);
+        return out;
+    }
 
     snprintf(out, INJECTION_SAY, "%s: bucket %lld of step %lld%s", whats[f->what].does,
              (long long)f->amount, (long long)f->number,

@@ -56,6 +56,7 @@ enum injection_how {
     INJECTION_REDUCED,
     INJECTION_PARAM, /* after the update */
     INJECTION_SLOT,  /* likewise, of the optimizer's first slot */
+    INJECTION_BATCH, /* of the samples */
 };
 
 enum {

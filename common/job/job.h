@@ -99,6 +99,7 @@ struct job_train {
     double clip_norm; /* 0: off */
     int drop_last;    /* leave out an epoch's last, partial batch */
     enum nonfinite on_nonfinite;
+    double audit;               /* the part of the steps whose gradients two ranks compute */
     double replica_check;       /* the part of the steps after which replicas are compared */
     enum grad_dtype grad_dtype; /* what ranks sum; GRAD_BFLOAT16 with that precision alone */
     int64_t bucket_bytes;       /* a bucket of gradients is closed once it holds so much; or

@@ -427,7 +427,7 @@ static void driver_release(struct driver *d, const struct meant *m)
 {
     for (int i = 0; i < m->n; i++) {
         struct conn *c = d->seats[m->seat[i]].conn;
-        if (drain_seat(&d->formation, m->seat[i]))
+        if (drain_seat(&d->formation, m->seat[i], "was drained"))
             continue;
         driver_farewell(d, c, "drained by the operator of the driver");
         conn_unseat(&d->membership, c);

@@ -33,8 +33,8 @@ static char *corruption_text(const struct driver *d, const struct report *r)
     const char *tensor = r->corruption.tensor;
     char *who = driver_label(d, r->corruption.rank);
     char *text =
-        xasprintf("%s %s%s, after step %lld%s%s: %s", who,
-                  r->corruption.is_proven ? "" : "perhaps ", of[r->corruption.what],
+        xasprintf("%s %s%s, %s step %lld%s%s: %s", who, r->corruption.is_proven ? "" : "perhaps ",
+                  of[r->corruption.what], r->corruption.what == CORRUPTION_STATE ? "after" : "in",
                   (long long)r->corruption.step, tensor ? ", first in " : "", tensor ? tensor : "",
                   r->corruption.is_healed ? "it was mended, and no wrong update was made"
                   : r->corruption.ends    ? "the job ends, and this state is not saved"
@@ -68,7 +68,7 @@ static void corruption_part(struct driver *d, int rank)
                   "%s is drained, because its bits are wrong: test its memory "
                   "and its processor",
                   who);
-        if (drain_seat(&d->formation, rank))
+        if (drain_seat(&d->formation, rank, "was drained, because its bits were wrong"))
             driver_let_leave(d);
     } else if (!d->seats[rank].leaving) {
         queue_log(d->out, LOG_WARN, "%s stays, although its bits were wrong: %s", who,

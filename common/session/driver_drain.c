@@ -263,13 +263,13 @@ static void send_drain(const struct driver *d, const struct seat *s, int is_take
     driver_send(d, s->conn, &m);
 }
 
-int drain_seat(struct formation *f, int seat)
+int drain_seat(struct formation *f, int seat, const char *why)
 {
     const struct seat *s = &f->seats[seat];
     ASSERT(seat > 0 && s->is_taken && s->conn);
     send_drain(f->d, s, 0);
     if (s->is_member && !s->leaving)
-        recover_leave(f, seat, xstrdup("was drained"), 1);
+        recover_leave(f, seat, xstrdup(why), 1);
     return s->is_member;
 }
 

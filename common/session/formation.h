@@ -98,8 +98,9 @@ struct meant { /* the seats that the operator means; seat is for free() */
 };
 int drain_find(const struct driver *d, const char *who, struct meant *out, struct err *err);
 void drain_tell(const struct driver *d, const struct meant *m, struct drained *out);
-/* Tell the seat's follower.  1: it leaves when the others do not need it; 0: it may go at once. */
-int drain_seat(struct formation *f, int seat);
+/* Tell the seat's follower.  why: "was drained", as the reason of its loss.  1: it leaves when the
+ * others do not need it; 0: it may go at once. */
+int drain_seat(struct formation *f, int seat, const char *why);
 void drain_take_back(struct formation *f); /* if too few would be left now */
 
 #endif

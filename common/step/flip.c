@@ -199,6 +199,24 @@ int flip_state(struct stepper *t, struct err *err)
     return 0;
 }
 
+int flip_batch(struct stepper *t, const struct program *p, struct err *err)
+{
+    struct injection *f =
+        faults_of_bucket(t->faults, INJECTION_FLIP, INJECTION_BATCH, t->queued->step, 0);
+    char *at = program_input(p, 0), byte;
+
+    if (!f || program_batch(p) == 0)
+        return 0;
+    if (backend_copy_out(t->backend, &byte, at, 1, err) < 0)
+        return err->code;
+    faults_happen(t->faults, f,
+                  xasprintf("a bit of the first byte of field %s flips in the first sample of step "
+                            "%lld",
+                            t->spec->field[0].name, (long long)t->queued->step));
+    byte = (char)(byte ^ 1);
+    return backend_copy_in(t->backend, at, &byte, 1, err);
+}
+
 int skip_if_due(void *stepper, int bucket)
 {
     struct stepper *t = stepper;

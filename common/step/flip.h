@@ -21,6 +21,10 @@ void flip_warn_missing(struct stepper *t);
  * is being queued. */
 int flip_if_due(void *stepper, int bucket, int is_reduced, struct err *err);
 
+/* The samples of the step's first micro-batch are in p: flip a bit of the first one, if that is
+ * due. */
+int flip_batch(struct stepper *t, const struct program *p, struct err *err);
+
 /* After the update of the step that is being queued: flip the bits of the state that are due. */
 int flip_state(struct stepper *t, struct err *err);
 

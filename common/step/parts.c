@@ -53,6 +53,7 @@ void step_disband(struct stepper *t)
         (void)coll_device_quiesce(t->coll, 0, &err);
     tapes_free(t->tapes);
     t->tapes = NULL;
+    witness_fini(&t->witness);
     if (t->reducer)
         reducer_leave(t->reducer);
     coll_free(t->coll);

@@ -64,18 +64,27 @@ static void programs_want(struct programs *p, int purpose, int64_t batch)
     p->entry[p->n++] = (struct entry){.purpose = purpose, .batch = batch};
 }
 
+static void want_training_of(struct programs *p, const struct programs_options *o,
+                             const struct sampler_step *at, int rank)
+{
+    const int accumulate = (int)o->job->train.accumulate;
+
+    for (int m = 0, n = sampler_n_micros(at, o->n_ranks, rank, accumulate); m < n; m++)
+        programs_want(p, TRAINING, sampler_micro(at, o->n_ranks, rank, accumulate, m).n);
+}
+
 /* A rank's batch sizes depend only on whether a step is a full one or the last of its epoch, so
  * looking at two steps finds them all. */
 static void want_training(struct programs *p, const struct programs_options *o)
 {
     int64_t last = sampler_steps_per_epoch(o->sampler) - 1;
-    int accumulate = (int)o->job->train.accumulate;
 
     for (int i = 0; i < 2; i++) {
         struct sampler_step at = sampler_at(o->sampler, i ? last : 0);
 
-        for (int m = 0, n = sampler_n_micros(&at, o->n_ranks, o->rank, accumulate); m < n; m++)
-            programs_want(p, TRAINING, sampler_micro(&at, o->n_ranks, o->rank, accumulate, m).n);
+        for (int r = 0; r < o->n_ranks; r++)
+            if (r == o->rank || o->audits)
+                want_training_of(p, o, &at, r);
     }
 }
 

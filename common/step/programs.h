@@ -25,6 +25,7 @@ struct programs_options {
     int n_threads; /* that the backend has now (backend_set_threads) */
     int gathers; /* 1: parameters are divided, so there is a validation program without samples, for
                     a rank that must take part in gathering them */
+    int audits;  /* 1: this rank may compute any rank's micro-batches (step/witness.h) */
     int statistics; /* 1: there is a program for programs_statistics */
     /* The programs of the former formation, with the same job, layout, state and buffers; or NULL.
      * programs_new takes them, on failure, too: it keeps those that are wanted again, and frees the

@@ -49,16 +49,17 @@ int step_n_micros(const struct stepper *t, const struct sampler_step *at)
                             (int)t->job->train.accumulate);
 }
 
-/* This rank's part of the step's samples, from 0 to 1. */
-static double own_part(const struct stepper *t, int64_t step)
+/* The part of the step's samples that the share under way has, from 0 to 1: this rank's, or in an
+ * audited step another one's. */
+static double part_of_share(const struct stepper *t, int64_t step)
 {
     const struct sampler_step at = sampler_at(t->sampler, step);
+    const int n_ranks = coll_size(t->coll), accumulate = (int)t->job->train.accumulate;
+    const int rank = t->witness.is_looking ? t->witness.share : coll_rank(t->coll);
     int64_t n = 0;
 
-    for (int m = 0, n_micros = step_n_micros(t, &at); m < n_micros; m++)
-        n += sampler_micro(&at, coll_size(t->coll), coll_rank(t->coll),
-                           (int)t->job->train.accumulate, m)
-                 .n;
+    for (int m = 0; m < sampler_n_micros(&at, n_ranks, rank, accumulate); m++)
+        n += sampler_micro(&at, n_ranks, rank, accumulate, m).n;
     return (double)n / (double)at.n;
 }
 
@@ -73,7 +74,7 @@ void step_scalars(const struct stepper *t, const struct batch *b, struct step_sc
 {
     const struct job_train *train = &t->job->train;
     const int64_t n_targets = b->n_global * sample_n_predictions(t->spec);
-    const double factor = reducer_loss_factor(t->reducer, b->step, own_part(t, b->step));
+    const double factor = reducer_loss_factor(t->reducer, b->step, part_of_share(t, b->step));
 
     *out = (struct step_scalars){
         .seed = (uint64_t)train->seed,
@@ -102,7 +103,7 @@ static int clear_metrics(struct stepper *t, struct err *err)
 
 /* Send the micro-batch's scalars.  With the first micro-batch of a step also send the zeros in
  * front of them (struct step_numbers), so that the step's sums begin at zero. */
-static int step_send_scalars(struct stepper *t, const struct batch *b, struct err *err)
+int step_send_scalars(struct stepper *t, const struct batch *b, struct err *err)
 {
     struct step_numbers *from = &t->buffers->sent[t->n_sent++ % BUFFERS_SENT];
     struct step_numbers *to = t->buffers->numbers;
@@ -117,12 +118,6 @@ static int step_send_scalars(struct stepper *t, const struct batch *b, struct er
 }
 
 /* ---- a micro-batch ---- */
-
-struct micro {
-    struct batch batch;
-    struct program *program;
-    struct tape_key key; /* .first, .last: 1 for the first, the last one of the step */
-};
 
 /* The key of the micro-batch's recording.  A rank's share is as large as the first rank's or as the
  * last rank's; n_global determines which.  Shares by speed (train/balance.h) differ more, and
@@ -148,7 +143,7 @@ static struct tape_key step_key_of(const struct stepper *t, const struct batch *
     return key;
 }
 
-static int step_load(struct stepper *t, int64_t micro, struct micro *out, struct err *err)
+int step_load(struct stepper *t, int64_t micro, struct micro *out, struct err *err)
 {
     const int64_t traced_ns = spans_begin();
     int rc = 0;
@@ -171,7 +166,7 @@ static int step_load(struct stepper *t, int64_t micro, struct micro *out, struct
 
 /* With several micro-batches, gradients are added to sums that begin at zero, and running
  * statistics are updated in a copy of the state's. */
-static int begin_sums(struct stepper *t, const struct micro *m, struct err *err)
+int step_begin_sums(struct stepper *t, const struct micro *m, struct err *err)
 {
     struct buffers *b = t->buffers;
     int rc = 0;
@@ -199,7 +194,7 @@ static int release_buckets(struct stepper *t, struct err *err)
 
 /* Between micro-batches: carry the running statistics over to the next micro-batch.  With fixed
  * shares the strategy has taken them. */
-static int step_carry(struct stepper *t, struct err *err)
+int step_carry(struct stepper *t, struct err *err)
 {
     struct buffers *b = t->buffers;
 
@@ -415,6 +410,18 @@ static int step_updated(struct stepper *t, struct err *err)
     return rc;
 }
 
+/* All buckets of the step have been handed to the strategy. */
+int step_conclude(struct stepper *t, struct err *err)
+{
+    int rc = wait_for_strategy(t, err);
+
+    if (rc == 0)
+        rc = step_queue_update(t, err);
+    if (rc == 0)
+        rc = step_updated(t, err);
+    return rc == 0 ? flip_state(t, err) : rc;
+}
+
 static int repeat_traced(struct stepper *t, struct err *err)
 {
     const int64_t traced_ns = spans_begin();
@@ -424,19 +431,21 @@ static int repeat_traced(struct stepper *t, struct err *err)
     return rc;
 }
 
-/* A whole step, in order.  The work between tapes_begin and tapes_end is the same in every step,
- * and is recorded where that is possible. */
-int step_queue(struct stepper *t, struct flight *f, struct err *err)
+/* The parts of a step, in order.  The work between tapes_begin and tapes_end is the same in every
+ * step, and is recorded where that is possible. */
+static int queue_parts(struct stepper *t, const struct flight *f, struct err *err)
 {
     const struct sampler_step step = sampler_at(t->sampler, f->step);
     struct micro m;
-    int rc = step_begin_first(t, f, err);
+    int rc = 0;
 
     for (int i = 0, n = step_n_micros(t, &step); i < n && rc == 0; i++) {
         t->next_bucket = 0;
         if (step_load(t, i, &m, err) < 0 ||            /* the samples, from the loader's threads */
             step_send_scalars(t, &m.batch, err) < 0 || /* seed, rate, requests ... of this step */
-            feed_put(t->feed, m.program, err) < 0 || (rc = tapes_begin(t->tapes, m.key, err)) < 0) {
+            feed_put(t->feed, m.program, err) < 0 ||
+            (i == 0 && flip_batch(t, m.program, err) < 0) ||
+            (rc = tapes_begin(t->tapes, m.key, err)) < 0) {
             rc = err->code;
             break;
         }
@@ -444,7 +453,7 @@ int step_queue(struct stepper *t, struct flight *f, struct err *err)
             rc = repeat_traced(t, err);
             continue;
         }
-        rc = begin_sums(t, &m, err);
+        rc = step_begin_sums(t, &m, err);
         if (rc == 0)
             rc = reducer_micro_begin(t->reducer, m.key.first, m.key.last, err);
         if (rc == 0)
@@ -453,12 +462,20 @@ int step_queue(struct stepper *t, struct flight *f, struct err *err)
             rc = queue_stages(t, &m, err); /* forward, backward; full buckets to the strategy */
         if (rc == 0 && !m.key.last)
             rc = step_carry(t, err); /* to the next micro-batch */
-        else if (rc == 0 && (rc = wait_for_strategy(t, err)) == 0 &&
-                 (rc = step_queue_update(t, err)) == 0 && (rc = step_updated(t, err)) == 0)
-            rc = flip_state(t, err);
+        else if (rc == 0)
+            rc = step_conclude(t, err);
         rc = tapes_end(t->tapes, rc, err);
     }
     return rc;
+}
+
+int step_queue(struct stepper *t, struct flight *f, struct err *err)
+{
+    const int rc = step_begin_first(t, f, err);
+
+    if (rc < 0)
+        return rc;
+    return witness_is_due(t, f->step) ? witness_step(t, err) : queue_parts(t, f, err);
 }
 
 /* ---- beside the steps ---- */

@@ -30,6 +30,7 @@
 #include "step/tape.h"
 #include "step/update.h"
 #include "step/watch.h"
+#include "step/witness.h"
 #include "strategy/reducer.h"
 
 /* Functions that a step calls, with `arg`. */
@@ -46,6 +47,10 @@ struct step_hooks {
     int (*rests)(void *arg, int64_t step);
     /* 1: this rank alone needs that, so it queues the next step later. */
     int (*looks)(void *arg, int64_t step);
+    /* 1: gradients of the step are computed by a second rank, too.  The same on all ranks. */
+    int (*audits)(void *arg, int64_t step);
+    /* An audited step found wrong bits.  All ranks call it alike. */
+    void (*found)(void *arg, const struct witness_finding *f);
 };
 
 /* A step that was queued and whose result has not been read yet. */
@@ -62,6 +67,7 @@ struct stepper {
     struct step_hooks hooks;
     const struct job *job;
     const struct sample_spec *spec;
+    const struct dataset *dataset; /* the training set */
     const struct sampler *sampler; /* its bounds may change between steps */
     int64_t steps_per_epoch, total_steps;
     struct faults *faults; /* on purpose; NULL: none */
@@ -78,6 +84,7 @@ struct stepper {
     struct reducer *reducer;
     struct feed *feed;         /* of the training set */
     struct programs *programs; /* NULL until the first formation; made anew for each */
+    struct witness witness;    /* of the formation */
     struct bucket_watch watch; /* zeroed unless the buckets are measured */
     struct coll *coll;         /* of the formation; NULL between two */
     struct tapes *tapes;       /* likewise */

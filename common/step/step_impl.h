@@ -1,4 +1,5 @@
-/* step_impl - what the files of a stepper share: step.c, flight.c, parts.c and flip.c.
+/* step_impl - what the files of a stepper share: step.c, flight.c, parts.c, flip.c and
+ * witness.c.
  *
  * Threads: as step.h. */
 #ifndef STEP_STEP_IMPL_H
@@ -6,11 +7,26 @@
 
 #include "step/step.h"
 
+struct micro { /* a micro-batch under way */
+    struct batch batch;
+    struct program *program;
+    struct tape_key key; /* .first, .last: 1 for the first, the last one of the step */
+};
+
 static inline int flight_slot(int64_t step) { return (int)(step % SEALED_SLOTS); }
 
 /* Queue one whole global step: micro-batches, collectives, update.  Allocates nothing (on a device:
  * from the third step of a batch size on). */
 int step_queue(struct stepper *t, struct flight *f, struct err *err);
+
+/* Parts of step_queue, which an audited step has in another order (step/witness.h): load the next
+ * micro-batch of this rank; send its scalars; set its sums to zero; carry running statistics to the
+ * next one; and all that follows once the buckets are handed to the strategy. */
+int step_load(struct stepper *t, int64_t micro, struct micro *out, struct err *err);
+int step_send_scalars(struct stepper *t, const struct batch *b, struct err *err);
+int step_begin_sums(struct stepper *t, const struct micro *m, struct err *err);
+int step_carry(struct stepper *t, struct err *err);
+int step_conclude(struct stepper *t, struct err *err);
 
 /* The slot `at` of exchange_hooks: the engine enters this phase of the step that is being queued.
  */

@@ -264,6 +264,13 @@ int reducer_bucket(struct reducer *r, int bucket, struct err *err)
     return r->o.strategy->bucket_ready(r->strategy, bucket, err);
 }
 
+void reducer_forget(struct reducer *r)
+{
+    ASSERT(r->place == IN_MICRO);
+    if (r->o.strategy->forget)
+        r->o.strategy->forget(r->strategy);
+}
+
 int reducer_micro(struct reducer *r, int bucket, struct err *err)
 {
     ASSERT(r->o.strategy->promises.gradients_are_divided && !r->strategy->is_last_micro);

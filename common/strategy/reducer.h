@@ -104,6 +104,9 @@ void reducer_validate(struct reducer *r);
  * control vector is summed.  On a device the control vector then also shows whether a collective
  * was stopped before its end (CONTROL_VOID). */
 int reducer_finish(struct reducer *r, struct err *err);
+/* Forget the micro-batches of the step under way whose buckets were handed over, because all of
+ * them are computed again.  The last one's were not. */
+void reducer_forget(struct reducer *r);
 /* If state is divided, after reducer_finish: replace check[2], of this rank's own shard, by its sum
  * over all ranks.  On a device the control vector then also shows whether this sum was stopped. */
 int reducer_sum_check(struct reducer *r, double *check, struct err *err);

@@ -437,6 +437,14 @@ static int shares_bucket_ready(struct strategy *strategy, int bucket, struct err
     return rc;
 }
 
+static void shares_forget(struct strategy *strategy)
+{
+    struct shares *s = shares_of_strategy(strategy);
+
+    for (int i = 0; i < s->n_ranges; i++)
+        s->range[i].n_seen = 0;
+}
+
 /* Add the pieces of all ranks, of this rank's span, in place.  The first piece then is the sum. */
 static int shares_add_pieces(const struct shares *s, const struct range *r, struct err *err)
 {
@@ -502,6 +510,7 @@ const struct strategy_ops shares_allreduce = {
     .new = shares_new,
     .form = shares_form,
     .bucket_ready = shares_bucket_ready,
+    .forget = shares_forget,
     .before_update = shares_finish,
     .free = shares_free,
 };

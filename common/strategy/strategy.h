@@ -201,6 +201,9 @@ struct strategy_ops {
     int (*form)(struct strategy *s, int source, struct err *err);
     /* This rank's gradients in `bucket` are complete; those in other buckets may still change. */
     int (*bucket_ready)(struct strategy *s, int bucket, struct err *err);
+    /* The step's micro-batches so far are computed again, all but the last one: forget their
+     * buckets. NULL if only the last micro-batch's are handed over. */
+    void (*forget)(struct strategy *s);
     const struct strategy_divided *divided; /* NULL if buckets always have all of their memory */
     /* The gradients are about to be read by the update: make the two things true that the head of
      * this file states. */

@@ -8,6 +8,7 @@
  * nobody knows which state is right. */
 #include "train/inspect.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,7 @@
 #include "train/trainer_impl.h"
 
 /* Numbers of the draws of one step. */
-enum { DRAW_REPLICA };
+enum { DRAW_REPLICA, DRAW_GRADIENT };
 
 /* All ranks' hashes of all tensors, and who is right. */
 struct verdict {
@@ -35,12 +36,6 @@ static void inspect_drop(struct verdict *v)
     free(v->all);
     free(v->digest);
     *v = (struct verdict){0};
-}
-
-void inspect_form(struct trainer *t)
-{
-    free(t->inspect.all);
-    t->inspect.all = xcalloc((size_t)t->n_ranks, sizeof *t->inspect.all);
 }
 
 void inspect_free(struct inspect *a)
@@ -244,4 +239,161 @@ int inspect_epoch_end(struct trainer *t, struct err *err)
     if (rc > 0)
         rc = inspect_judge(t, err);
     return rc < 0 ? err_wrap(err, "comparing replicas") : 0;
+}
+
+/* ---- gradients ---- */
+
+/* 1: a step's programs sum numbers over all ranks (batch norm, a contrastive loss).  Those of all
+ * batch sizes are alike in that. */
+static int sums_inside(const struct trainer *t)
+{
+    const struct sampler_step at = sampler_at(&t->sampler, 0);
+    const struct span part =
+        sampler_micro(&at, t->n_ranks, t->rank, (int)t->job->train.accumulate, 0);
+    const struct program *p = programs_find(t->step.programs, 1, part.n);
+    int sums = 0;
+
+    for (int i = 0; i < program_n_stages(p); i++)
+        sums |= program_stage(p, i)->kind == STAGE_SYNC;
+    return sums;
+}
+
+const char *inspect_obstacle(const struct trainer *t)
+{
+    if (t->n_ranks == 1)
+        return "there is only one rank";
+    if (backend_queues(t->backend))
+        return "ranks on GPUs are not audited";
+    if (t->state->shards)
+        return "strategy.zero divides the state";
+    if (!has_replicas(t))
+        return "the ranks' parameters differ between two meetings (strategy.name)";
+    if (t->step.programs && sums_inside(t))
+        return "the network sums over all ranks within a step; want model.sync_batch_norm: false, "
+               "or strategy.shards";
+    return NULL;
+}
+
+int inspect_looks_at(const struct trainer *t, int64_t step)
+{
+    return inspect_is_drawn(inspect_draw(t, step, DRAW_GRADIENT), t->job->train.audit);
+}
+
+void inspect_found(struct trainer *t, const struct witness_finding *f)
+{
+    struct report *r;
+
+    if (t->rank != 0)
+        return;
+    r = report_new(REPORT_CORRUPTION, 0);
+    r->corruption.step = f->step;
+    r->corruption.rank = f->rank;
+    r->corruption.is_proven = f->is_proven;
+    r->corruption.what = f->what;
+    r->corruption.is_healed = f->is_healed;
+    r->corruption.ends = f->ends;
+    r->corruption.leaves = f->is_proven && f->is_healed;
+    r->corruption.tensor = f->tensor ? xstrdup(f->tensor) : NULL;
+    t->hooks.report(t->hooks.arg, r);
+}
+
+/* Add what /proc/cpuinfo says of the first processor's kind.  0: it cannot be read. */
+static int add_processor(struct hasher *h)
+{
+    static const char *const keys[] = {"vendor_id", "cpu family",      "model",    "stepping",
+                                       "flags",     "CPU implementer", "CPU part", "Features"};
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    char *line = NULL;
+    size_t cap = 0;
+    int n = 0;
+
+    while (f && getline(&line, &cap, f) > 1) /* an empty line ends the first processor */
+        for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+            if (!strncmp(line, keys[i], strlen(keys[i]))) {
+                hasher_add_text(h, line);
+                n++;
+                break;
+            }
+    free(line);
+    if (f)
+        fclose(f);
+    return n > 0;
+}
+
+/* The bits of a rank's gradients depend on this: its processor, the instruction set that oneDNN may
+ * use of it, and the number of its threads.  A rank that cannot read what its processor is counts
+ * as unlike all others. */
+static struct hash128 inspect_kind(const struct trainer *t)
+{
+    static const char *const caps[] = {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"};
+    struct hasher *h = hasher_new();
+    struct hash128 kind;
+
+    if (!add_processor(h))
+        hasher_add_i64(h, t->rank);
+    for (size_t i = 0; i < ARRAY_LEN(caps); i++)
+        hasher_add_text(h, getenv(caps[i]) ? getenv(caps[i]) : "");
+    hasher_add_i64(h, t->n_threads);
+    kind = hasher_end(h);
+    hasher_free(h);
+    return kind;
+}
+
+/* Warn of ranks that are the only ones of their kind. */
+static void warn_alone(struct trainer *t, const int *kind)
+{
+    int n = 0, first = -1;
+
+    for (int k = 0; k < t->n_ranks; k++) {
+        int is_alone = 1;
+
+        for (int r = 0; r < t->n_ranks; r++)
+            is_alone &= r == k || kind[r] != kind[k];
+        if (is_alone && n++ == 0)
+            first = k;
+    }
+    if (n > 0) {
+        char *text = xasprintf("train.audit: %d of %d ranks, first rank %d, have a processor or a "
+                               "number of threads like no other rank, so nobody can compute their "
+                               "gradients again; want equal processors, and an equal --threads",
+                               n, t->n_ranks, first);
+
+        trainer_warn(t, text);
+        free(text);
+    }
+}
+
+static int inspect_begin_witness(struct trainer *t, struct err *err)
+{
+    const struct hash128 mine = inspect_kind(t);
+    const int rc = step_allgather(&t->step, PHASE_FORM, &mine, sizeof mine, t->inspect.all, err);
+    int *kind = xcalloc((size_t)t->n_ranks, sizeof *kind);
+
+    for (int k = 0; k < t->n_ranks && rc == 0; k++)
+        while (!hash_equal(t->inspect.all[kind[k]], t->inspect.all[k]))
+            kind[k]++;
+    if (rc == 0)
+        witness_begin(&t->step, kind, t->n_ranks);
+    if (rc == 0 && t->rank == 0)
+        warn_alone(t, kind);
+    free(kind);
+    return rc;
+}
+
+int inspect_form(struct trainer *t, struct err *err)
+{
+    const char *why = t->job->train.audit > 0 ? inspect_obstacle(t) : NULL;
+    char *text;
+
+    free(t->inspect.all);
+    t->inspect.all = xcalloc((size_t)t->n_ranks, sizeof *t->inspect.all);
+    if (t->job->train.audit > 0 && !why)
+        return inspect_begin_witness(t, err);
+    if (why && t->rank == 0) {
+        text = xasprintf("train.audit is %g, and no gradient is audited: %s", t->job->train.audit,
+                         why);
+        trainer_warn(t, text);
+        free(text);
+    }
+    return 0;
 }

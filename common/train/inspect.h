@@ -9,6 +9,9 @@
  * state of most ranks is right.  With cluster.on_divergence heal the others take it, at once and in
  * place; else training ends.
  *
+ * Gradients and samples (train.audit): step/witness.h computes, compares and votes.  This module
+ * decides which steps these are, and which ranks give the same bits.
+ *
  * Threads: the engine's. */
 #ifndef TRAIN_INSPECT_H
 #define TRAIN_INSPECT_H
@@ -17,18 +20,29 @@
 #include "base/hash.h"
 
 struct trainer;
+struct witness_finding;
 
 /* The memory that a trainer keeps for its comparisons. */
 struct inspect {
     struct hash128 *all; /* [n_ranks]; NULL until the first formation */
 };
 
-/* A formation begins. */
-void inspect_form(struct trainer *t);
+/* A formation begins, and its ranks are connected.  Warns if train.audit has no effect. */
+int inspect_form(struct trainer *t, struct err *err);
 void inspect_free(struct inspect *a);
 
 /* 1: the replicas are compared once `step` steps are done.  Pure, and the same on all ranks. */
 int inspect_compares_after(const struct trainer *t, int64_t step);
+
+/* The reason why gradients cannot be audited with these ranks, as the end of a sentence; NULL: they
+ * can, unless programs that are still to be made sum numbers over all ranks. */
+const char *inspect_obstacle(const struct trainer *t);
+
+/* 1: gradients of the step are audited.  Pure, and the same on all ranks. */
+int inspect_looks_at(const struct trainer *t, int64_t step);
+
+/* An audited step found wrong bits: rank 0 reports it. */
+void inspect_found(struct trainer *t, const struct witness_finding *f);
 
 /* Between two steps: compare the replicas if that is due.  Fails with ERR_CANCELED if they differ
  * and cannot be mended; the driver learns why from rank 0's report. */

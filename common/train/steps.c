@@ -66,6 +66,10 @@ static int steps_looks(void *arg, int64_t step)
            (t->is_checkpoint_due || ends_with_checkpoint(t, step));
 }
 
+static int steps_audits(void *arg, int64_t step) { return inspect_looks_at(arg, step); }
+
+static void steps_found(void *arg, const struct witness_finding *f) { inspect_found(arg, f); }
+
 void trainer_open_step(struct trainer *t)
 {
     struct stepper *s = &t->step;
@@ -76,9 +80,12 @@ void trainer_open_step(struct trainer *t)
                                    .canceled = steps_canceled,
                                    .warn = steps_warn,
                                    .rests = steps_rests,
-                                   .looks = steps_looks};
+                                   .looks = steps_looks,
+                                   .audits = steps_audits,
+                                   .found = steps_found};
     s->job = t->job;
     s->spec = t->spec;
+    s->dataset = t->train_set;
     s->sampler = &t->sampler;
     s->steps_per_epoch = t->steps_per_epoch;
     s->total_steps = t->total_steps;

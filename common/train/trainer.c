@@ -115,6 +115,7 @@ int trainer_make_programs(struct trainer *t, struct err *err)
                                  .n_threads = t->n_threads,
                                  .former = t->step.programs,
                                  .gathers = t->layout->gathers,
+                                 .audits = t->job->train.audit > 0 && !inspect_obstacle(t),
                                  .statistics = average_has_statistics(t->job, t->layout)};
     int rc;
 
@@ -368,9 +369,10 @@ int trainer_form(struct trainer *t, int source, struct err *err)
     if (rc < 0)
         return rc;
     balance_begin(t);
-    inspect_form(t);
     t->step.tapes = tapes_new(t->backend, reducer_exchange(t->step.reducer), records);
-    rc = trainer_reread(t, err);
+    rc = inspect_form(t, err);
+    if (rc == 0)
+        rc = trainer_reread(t, err);
     return rc == 0 ? meet_is_over(t, err) : rc;
 }
 

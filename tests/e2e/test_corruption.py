@@ -46,6 +46,37 @@ class Corruption(dp.Case):
         self.assertEqual(error["rank"], 2)
         self.assertEqual([e["step"] for e in self.events("checkpoint", "run")], [4])
 
+    def test_a_rank_that_computes_wrongly_leaves(self):
+        """No wrong update is made: the losses are those of an undisturbed run, to the bit."""
+        job = {**JOB, "train.audit": 1, "strategy.shards": 4, "cluster.min_ranks": 2}
+        want = self.expected(job)
+        driver = self.start_job("flip:rank1@step5:bucket0", job)
+        self.assert_exit(driver, FINISHED, r"rank 1 \(.*\) computed a gradient that another rank "
+                         r"does not get, in step 5, first in \S+: it was mended, and no "
+                         r"wrong update was made[\s\S]*rank 1 \(.*\) is drained, because its "
+                         r"bits are wrong")
+        event, = self.events("corruption", "run")
+        self.assertEqual((event["rank"], event["step"], event["what"], event["healed"]),
+                         (1, 5, "gradient", True))
+        lost, = self.events("lost", "run")
+        self.assertEqual((lost["rank"], lost["reason"].split(") ")[-1]),
+                         (1, "was drained, because its bits were wrong"))
+        self.assertEqual(self.losses("run"), want)
+
+    def test_a_rank_that_stays_wrong_is_lost(self):
+        """Three rounds of the step are wrong on rank 2; the other ranks do the step without it."""
+        flip = "flip:rank2@step5:bucket0"
+        job = {**JOB, "train.audit": 1, "strategy.shards": 4, "cluster.min_ranks": 2,
+               "cluster.replace_timeout": 0}
+        want = self.expected(job)
+        driver = self.start_job(",".join([flip] * 3), job)
+        self.assert_exit(driver, FINISHED, r"rank 2 \(.*\) failed in \w+ of step 5: .*this "
+                         r"rank computes wrong gradients")
+        event, = self.events("corruption", "run")
+        self.assertEqual((event["rank"], event["step"], event["healed"]), (2, 5, False))
+        self.assertEqual([e["rank"] for e in self.events("lost", "run")], [2])
+        self.assertEqual(self.losses("run"), want)
+
 
 if __name__ == "__main__":
     dp.main()

@@ -298,8 +298,8 @@ static void test_resume_message(void **state)
                  "only change model.import, model.sync_batch_norm, data.path, data.cache, "
                  "data.class_names, data.workers, train.epochs, "
                  "train.max_steps, "
-                 "train.validate_every, train.on_nonfinite, train.replica_check, train.grad_dtype, "
-                 "train.bucket_bytes, "
+                 "train.validate_every, train.on_nonfinite, train.audit, train.replica_check, "
+                 "train.grad_dtype, train.bucket_bytes, "
                  "schedule.total_steps, "
                  "strategy.*, checkpoint.*, report.*, cluster.*");
     job_free(a);

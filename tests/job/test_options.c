@@ -128,6 +128,7 @@ static const struct row {
     {"train.ignore_index", "255"},
     {"train.drop_last", "true"},
     {"train.on_nonfinite", "skip"},
+    {"train.audit", "0.25"},
     {"train.replica_check", "0.5"},
     {"train.grad_dtype", "bfloat16", {"precision=bfloat16"}},
     {"train.bucket_bytes", "auto"},

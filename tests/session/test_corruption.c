@@ -30,7 +30,7 @@ static void mended_bits_are_told_and_the_job_goes_on(void **state)
     assert_int_equal(e->step, 2);
     assert_int_equal(e->corruption.what, CORRUPTION_GRADIENT);
     assert_true(e->corruption.is_healed);
-    assert_has(e->text, "rank 2 (h2) computed a gradient that another rank does not get, after "
+    assert_has(e->text, "rank 2 (h2) computed a gradient that another rank does not get, in "
                         "step 2, first in conv1.weight: it was mended");
     assert_logged(&r, e->text);
     assert_int_equal(rig_count(&r, EVENT_ERROR) + rig_count(&r, EVENT_DRAIN), 0);

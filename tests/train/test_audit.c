@@ -184,6 +184,150 @@ static void test_own_statistics_are_no_difference(void **state)
     assert_non_null(strstr(r.injected, r.found[0].tensor));
 }
 
+/* ---- gradients and samples ---- */
+
+#define AUDIT "train: {global_batch: 24, audit: 1, replica_check: 1}\n"
+
+/* A flipped bit of a gradient or a sample on one of 2, 3 or 5 ranks, with each strategy that
+ * audits: the rank is named, the step is computed again, and the run has the bits of an undisturbed
+ * one, audited or not. */
+static void test_wrong_gradients_are_never_summed(void **state)
+{
+    static const char *const jobs[] = {
+        "",
+        "strategy: {shards: 8}\n",
+        "strategy: {compress: uint8}\n",
+        "strategy: {compress: powersgd}\n",
+        "strategy: {name: bytegrad}\n",
+        "strategy: {name: adasum}\n",
+    };
+    static const int sizes[] = {2, 3, 5};
+    static struct run_result plain, hurt;
+    char job[512], inject[64];
+
+    (void)state;
+    for (int i = 0; i < (int)(ARRAY_LEN(jobs) * ARRAY_LEN(sizes)); i++) {
+        const int n = sizes[i % 3], rank = i % n, is_batch = i % 2;
+        struct run_plan plan = {.job = job, .n_ranks = n, .n_epochs = 1};
+
+        if (!is_run(i))
+            continue;
+        snprintf(job, sizeof job, MLP ADAM "train: {global_batch: 24, replica_check: 0}\n%s",
+                 jobs[i / 3]);
+        run_job_ok(&plan, &plain);
+        snprintf(job, sizeof job, MLP ADAM AUDIT "%s", jobs[i / 3]);
+        snprintf(inject, sizeof inject, "flip:rank%d@step4:%s", rank,
+                 is_batch ? "batch" : "bucket0");
+        plan.inject = inject;
+        run_job_ok(&plan, &hurt);
+        assert_string_equal(hurt.warning, "");
+        assert_int_equal(hurt.n_found, 1);
+        assert_found(&hurt, 0, 4, rank, 1);
+        assert_int_equal(hurt.found[0].what, is_batch ? CORRUPTION_BATCH : CORRUPTION_GRADIENT);
+        assert_true(hurt.found[0].is_healed && hurt.found[0].leaves && !hurt.found[0].ends);
+        assert_true(is_batch || strstr(hurt.injected, hurt.found[0].tensor));
+        if (!hash_equal(hurt.replica[0], plain.replica[0]))
+            fail_msg("%s%s: other bits than without a fault", job, inject);
+    }
+}
+
+/* Micro-batches, an epoch's shorter last step, and batch norm by each rank's own samples. */
+static void test_micro_batches_are_audited(void **state)
+{
+    static const char job[] =
+        "model: {arch: mlp, hidden: [24], batch_norm: true, sync_batch_norm: false, "
+        "dropout: 0.2}\ndata: {format: digits, samples: 230, validation_samples: 20}\n" ADAM
+        "train: {global_batch: 24, accumulate: 3, audit: %d}\n%s";
+    static const char *const more[] = {"", "strategy: {shards: 3}\n"};
+    static struct run_result r[2];
+    char text[512];
+
+    (void)state;
+    for (int s = 0; s < 2; s++) {
+        for (int audits = 0; audits < 2; audits++) {
+            snprintf(text, sizeof text, job, audits, more[s]);
+            run_job_ok(&(struct run_plan){.job = text,
+                                          .n_ranks = 3,
+                                          .n_epochs = 2,
+                                          .inject = audits ? "flip:rank2@step9:bucket0" : NULL},
+                       &r[audits]);
+            assert_int_equal(r[audits].n_found, audits);
+        }
+        assert_found(&r[1], 0, 9, 2, 1);
+        assert_true(hash_equal(r[0].replica[0], r[1].replica[0]));
+    }
+}
+
+/* A rank that computes wrongly again and again fails, with no update made, so that it is replaced.
+ */
+static void test_a_rank_that_is_always_wrong_fails(void **state)
+{
+    static const char flip[] = "flip:rank1@step4:bucket0";
+    static struct run_result r;
+    char inject[4 * sizeof flip];
+
+    (void)state;
+    snprintf(inject, sizeof inject, "%s,%s,%s", flip, flip, flip);
+    for (int n = 2; n <= 3; n++) {
+        run_job(
+            &(struct run_plan){
+                .job = MLP ADAM AUDIT, .n_ranks = n, .n_epochs = 1, .inject = inject},
+            &r);
+        assert_int_equal(r.n_found, 1);
+        assert_found(&r, 0, 4, 1, 1);
+        assert_false(r.found[0].is_healed || r.found[0].leaves || r.found[0].ends);
+        for (int k = 0; k < n; k++) {
+            assert_int_equal(r.rc[k], k == 1 ? ERR_DEVICE : ERR_CANCELED);
+            assert_int_equal(r.step[k], 4);
+        }
+    }
+}
+
+/* Where no rank can compute another one's share, the start says so. */
+static void test_what_cannot_be_audited_is_told(void **state)
+{
+    static const struct {
+        const char *job, *why;
+        int n_ranks;
+    } cases[] = {
+        {MLP, "there is only one rank", 1},
+        {MLP "strategy: {zero: 2}\n", "strategy.zero divides the state", 2},
+        {MLP "strategy: {name: local_sgd}\n", "parameters differ between two meetings", 2},
+        {"model: {arch: mlp, hidden: [24], batch_norm: true}\n" DATA,
+         "want model.sync_batch_norm: false, or strategy.shards", 2},
+    };
+    static struct run_result r;
+    char job[512];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        snprintf(job, sizeof job, "%strain: {global_batch: 24, max_steps: 2, audit: 1}\n",
+                 cases[i].job);
+        run_job_ok(&(struct run_plan){.job = job, .n_ranks = cases[i].n_ranks, .n_epochs = 1}, &r);
+        if (!strstr(r.warning, "train.audit is 1, and no gradient is audited") ||
+            !strstr(r.warning, cases[i].why))
+            fail_msg("%s: warns %s", job, r.warning);
+        assert_int_equal(r.n_found, 0);
+    }
+}
+
+/* Each rank is computed again by the next one of its kind, and a rank alone by nobody. */
+static void test_kinds(void **state)
+{
+    static const int kinds[] = {0, 0, 2, 0, 4, 4};
+    static const int next[] = {1, 3, -1, 0, 5, 4}, before[] = {3, 0, -1, 1, 5, 4};
+    struct layout layout = {.n_params = 1};
+    struct stepper t = {.layout = &layout};
+
+    (void)state;
+    witness_begin(&t, kinds, ARRAY_LEN(kinds));
+    for (int k = 0; k < (int)ARRAY_LEN(kinds); k++) {
+        assert_int_equal(witness_next(&t.witness, k), next[k]);
+        assert_int_equal(witness_before(&t.witness, k), before[k]);
+    }
+    witness_fini(&t.witness);
+}
+
 /* ---- which steps ---- */
 
 static void count_drawn(void *arg, struct trainer *t, int64_t step)
@@ -223,6 +367,11 @@ int main(void)
         cmocka_unit_test(test_an_epochs_end_mends),
         cmocka_unit_test(test_nothing_is_found_in_a_healthy_run),
         cmocka_unit_test(test_own_statistics_are_no_difference),
+        cmocka_unit_test(test_wrong_gradients_are_never_summed),
+        cmocka_unit_test(test_micro_batches_are_audited),
+        cmocka_unit_test(test_a_rank_that_is_always_wrong_fails),
+        cmocka_unit_test(test_what_cannot_be_audited_is_told),
+        cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_the_part_of_the_steps),
     };
 
