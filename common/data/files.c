@@ -358,3 +358,40 @@ int files_read(const struct files *f, int64_t i, void **bytes, size_t *n_bytes, 
     free(path);
     return rc;
 }
+
+/* ---- what tells them from others ---- */
+
+static int files_print_one(const char *path, struct hasher *h, struct err *err)
+{
+    struct stat st;
+
+    if (stat(path, &st) < 0)
+        return err_sys(err, errno, "file %s", path);
+    hasher_add_i64(h, (int64_t)st.st_size);
+    hasher_add_i64(h, (int64_t)st.st_mtim.tv_sec);
+    hasher_add_i64(h, (int64_t)st.st_mtim.tv_nsec);
+    return 0;
+}
+
+int files_print(const struct files *f, struct hasher *h, struct err *err)
+{
+    int rc = 0;
+
+    for (int i = 0; rc == 0 && f->is_tar && i < f->n_places; i++) {
+        char *path = xasprintf("%s/%s", f->folder, files_text(f, f->place[i]));
+
+        rc = files_print_one(path, h, err);
+        free(path);
+    }
+    for (int64_t i = 0; rc == 0 && i < f->n; i++) {
+        char *path = f->is_tar ? files_inside(f, i) : files_name(f, i);
+
+        hasher_add_text(h, path);
+        hasher_add_i64(h, f->item[i].offset);
+        hasher_add_i64(h, f->item[i].class_number);
+        if (!f->is_tar)
+            rc = files_print_one(path, h, err);
+        free(path);
+    }
+    return rc;
+}

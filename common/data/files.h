@@ -23,6 +23,7 @@
 #define DATA_FILES_H
 
 #include "base/buf.h"
+#include "base/hash.h"
 
 struct file_item {
     int64_t offset, n_bytes; /* in the tar file; n_bytes -1: the whole file */
@@ -70,6 +71,10 @@ char *files_name(const struct files *f, int64_t i);
 
 /* Read item i: *bytes is for free(). */
 int files_read(const struct files *f, int64_t i, void **bytes, size_t *n_bytes, struct err *err);
+
+/* Add to the hash what tells these pictures from others: of each its name and class, and of each
+ * file its size and when it changed.  Asks the system for each file, at some 2 us. */
+int files_print(const struct files *f, struct hasher *h, struct err *err);
 
 /* ---- for files.c, folders.c and tars.c ---- */
 

@@ -6,26 +6,31 @@
  * as torchvision's transform of that name does.  Pictures are decoded when they are read; all that
  * stays in memory is the list of files.
  *
+ * With data.cache they are decoded once, into a file (data/picture_cache.h).  It has the samples
+ * themselves where nothing but crops and flips is drawn.  Where parts are drawn it has the whole
+ * pictures, not enlarged, and the shorter side at most data.cache_size; the same parts are taken
+ * then.  Their middle is read from the pictures' own files, so that what is measured is the same.
+ *
  * The fingerprint is of names and files, not of pixels: another version of libjpeg may decode a
  * pixel otherwise. */
-#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "base/rng.h"
 #include "base/util.h"
 #include "data/files.h"
+#include "data/files_doubt.h"
 #include "data/image.h"
-#include "data/labels.h"
-#include "data/picture.h"
+#include "data/parts.h"
+#include "data/picture_cache.h"
 
 enum { IMAGE, LABEL };                             /* the fields */
 enum { MOST_WARNINGS = 20 };                       /* about files that are left out */
 enum { PRINT_FILES = 16, PRINT_BYTES = 64 << 10 }; /* in the fingerprint */
-enum { ATTEMPTS = 10 };                            /* to draw a part that fits, as torchvision */
+
+enum { CACHE_VERSION = 1 }; /* of how files become cached pixels */
 
 enum jpeg_scale { SCALE_AUTO, SCALE_WHOLE };
 
@@ -41,6 +46,8 @@ struct images_options {
     enum on_corrupt on_corrupt;
     enum jpeg_scale jpeg_scale;
     int random_resized_crop;
+    const char *cache;
+    int64_t cache_size;
     struct image_options image;
 };
 
@@ -52,75 +59,75 @@ struct images {
     int64_t size, resize;
     enum picture_scale scale;
     enum on_corrupt on_corrupt;
-    atomic_int n_warnings; /* threads that read count together */
+    struct picture_file cached; /* no bytes: there is none */
+    int64_t cached_side;        /* of pictures as they are kept, at most; 0: samples are kept */
+    atomic_int n_warnings;      /* threads that read count together */
 };
-
-/* ---- the part of a picture that is taken ---- */
-
-/* The middle square of `size` once the shorter side is resized to `resize`.  Both steps round to
- * whole pixels of the resized picture as torchvision's Resize and CenterCrop do. */
-static struct picture_box images_middle(const struct images *s, int64_t width, int64_t height)
-{
-    const int64_t w = width < height ? s->resize : s->resize * width / height,
-                  h = width < height ? s->resize * height / width : s->resize;
-    const double across = (double)width / (double)w, down = (double)height / (double)h,
-                 size = (double)s->size;
-
-    return (struct picture_box){rint((double)(w - s->size) / 2) * across,
-                                rint((double)(h - s->size) / 2) * down, size * across, size * down};
-}
-
-/* The part that torchvision takes if no drawn part fits: the largest one in the middle whose form
- * is allowed. */
-static struct picture_box images_largest(int64_t width, int64_t height)
-{
-    const double w = (double)width, h = (double)height;
-    const double part_w = fmin(w, floor(h * 4 / 3 + 0.5)), part_h = fmin(h, floor(w * 4 / 3 + 0.5));
-
-    return (struct picture_box){floor((w - part_w) / 2), floor((h - part_h) / 2), part_w, part_h};
-}
-
-static double images_unit(uint32_t v) { return (double)v * 0x1p-32; }
-
-/* An area of 8 to 100 % of the picture, and a form from 3:4 to 4:3, uniform in its logarithm.  The
- * block of random numbers of attempt k is apart from those of image_augment and of other samples.
- */
-static struct picture_box images_drawn(const struct dataset_draw *draw, int64_t i, int64_t width,
-                                       int64_t height)
-{
-    const double limit = log(4.0 / 3);
-
-    for (int k = 1; k <= ATTEMPTS; k++) {
-        const struct rng_block b = rng_draw(draw->seed, RNG_AUGMENT, (uint64_t)draw->epoch,
-                                            (uint64_t)i | (uint64_t)k << 48);
-        const double area = (double)width * (double)height * (0.08 + 0.92 * images_unit(b.v[0])),
-                     form = exp(limit * (2 * images_unit(b.v[1]) - 1));
-        const double w = floor(sqrt(area * form) + 0.5), h = floor(sqrt(area / form) + 0.5);
-
-        if (w >= 1 && h >= 1 && w <= (double)width && h <= (double)height)
-            return (struct picture_box){floor(images_unit(b.v[2]) * ((double)width - w + 1)),
-                                        floor(images_unit(b.v[3]) * ((double)height - h + 1)), w,
-                                        h};
-    }
-    return images_largest(width, height);
-}
 
 /* ---- samples ---- */
 
-static int images_decode(const struct images *s, const struct dataset_draw *draw, int64_t i,
-                         const void *bytes, size_t n_bytes, uint8_t *to, struct err *err)
+/* The part of a picture that is a sample. */
+static struct picture_box images_part(const struct images *s, const struct dataset_draw *draw,
+                                      int64_t i, int64_t width, int64_t height)
+{
+    return draw ? parts_drawn(draw, i, width, height)
+                : parts_middle(s->size, s->resize, width, height);
+}
+
+static struct picture_size images_square(const struct images *s)
+{
+    return (struct picture_size){s->size, s->size};
+}
+
+/* A picture that is decoded: as a sample, or whole. */
+struct images_wanted {
+    const struct dataset_draw *draw; /* NULL: the middle */
+    uint8_t *to;                     /* the sample; NULL: whole */
+    struct buf *whole;               /* gets the pixels of a whole picture */
+    struct picture_entry *entry;     /* and its sizes */
+};
+
+static int images_decode_whole(const struct images *s, struct picture *p,
+                               const struct images_wanted *want, struct err *err)
+{
+    const struct picture_size from = picture_size(p);
+    const int64_t shorter = min_i64(from.width, from.height),
+                  side = min_i64(shorter, s->cached_side);
+    const struct picture_size to = {from.width * side / shorter, from.height * side / shorter};
+    const struct picture_box all = {0, 0, (double)from.width, (double)from.height};
+    const size_t n_bytes = (size_t)(to.width * to.height * PICTURE_CHANNELS);
+    void *rgb;
+    int rc = try_alloc(&rgb, n_bytes, "a picture's pixels", err);
+
+    if (rc < 0)
+        return rc;
+    *want->entry = (struct picture_entry){.width = (uint32_t)to.width,
+                                          .height = (uint32_t)to.height,
+                                          .whole_width = (uint32_t)from.width,
+                                          .whole_height = (uint32_t)from.height};
+    rc = picture_read(p, &all, to, PICTURE_WHOLE, rgb, err);
+    if (rc == 0)
+        rc = buf_try_append(want->whole, rgb, n_bytes, "decoded pictures", err);
+    free(rgb);
+    return rc;
+}
+
+static int images_decode(const struct images *s, const struct images_wanted *want, int64_t i,
+                         const void *bytes, size_t n_bytes, struct err *err)
 {
     struct picture *p = NULL;
-    struct picture_size from;
-    struct picture_box box;
     int rc = picture_open(&p, bytes, n_bytes, err);
 
     if (rc < 0)
         return rc;
-    from = picture_size(p);
-    box = draw ? images_drawn(draw, i, from.width, from.height)
-               : images_middle(s, from.width, from.height);
-    rc = picture_read(p, &box, (struct picture_size){s->size, s->size}, s->scale, to, err);
+    if (want->to) {
+        const struct picture_size from = picture_size(p);
+        const struct picture_box box = images_part(s, want->draw, i, from.width, from.height);
+
+        rc = picture_read(p, &box, images_square(s), s->scale, want->to, err);
+    } else {
+        rc = images_decode_whole(s, p, want, err);
+    }
     picture_close(p);
     return rc;
 }
@@ -144,8 +151,8 @@ static int images_leave_out(const struct images *s, const char *name, struct err
     return DATASET_LOST;
 }
 
-static int read_image(const struct images *s, const struct dataset_draw *draw, int64_t i,
-                      uint8_t *to, struct err *err)
+static int read_image(const struct images *s, const struct images_wanted *want, int64_t i,
+                      struct err *err)
 {
     char *name = NULL;
     size_t n_bytes;
@@ -153,7 +160,7 @@ static int read_image(const struct images *s, const struct dataset_draw *draw, i
     int rc = files_read(&s->files, i, &bytes, &n_bytes, err);
 
     if (rc == 0)
-        rc = images_decode(s, draw, i, bytes, n_bytes, to, err);
+        rc = images_decode(s, want, i, bytes, n_bytes, err);
     free(bytes);
     if (rc < 0)
         name = files_name(&s->files, i);
@@ -165,6 +172,103 @@ static int read_image(const struct images *s, const struct dataset_draw *draw, i
     return rc;
 }
 
+/* ---- the file of decoded pictures ---- */
+
+/* 1: the file has what is wanted. */
+static int images_has_cached(const struct images *s, const struct dataset_draw *draw)
+{
+    return s->cached.file.bytes && (draw != NULL) == (s->cached_side > 0);
+}
+
+static int images_lost(const struct images *s, int64_t i, struct err *err)
+{
+    char *name = files_name(&s->files, i);
+    int rc;
+
+    err_set(err, ERR_CORRUPT, "it could not be decoded when %s was made", s->cached.file.path);
+    rc = images_leave_out(s, name, err);
+    free(name);
+    return rc;
+}
+
+static int images_read_cached(const struct images *s, const struct dataset_draw *draw, int64_t i,
+                              uint8_t *to, struct err *err)
+{
+    struct picture_entry e;
+    struct picture_box box;
+    const int rc = picture_file_find(&s->cached, i, &e, err);
+
+    if (rc == PICTURE_FILE_LOST)
+        return images_lost(s, i, err);
+    if (rc < 0)
+        return rc;
+    if (draw) {
+        box = images_part(s, draw, i, e.whole_width, e.whole_height);
+        return picture_file_read_box(&s->cached, &e, &box, images_square(s), to, err);
+    }
+    if (e.width != s->size || e.height != s->size)
+        return err_set(err, ERR_CORRUPT,
+                       "file %s: picture %lld has %u by %u pixels, want %lld by %lld; remove it, "
+                       "and it is made anew",
+                       s->cached.file.path, (long long)i, e.width, e.height, (long long)s->size,
+                       (long long)s->size);
+    return picture_file_read(&s->cached, &e, to, err);
+}
+
+/* Make picture i for the file (struct picture_cache). */
+static int images_keep(const void *arg, int64_t i, struct buf *pixels, struct picture_entry *entry,
+                       struct err *err)
+{
+    const struct images *s = arg;
+    const uint32_t size = (uint32_t)s->size;
+    struct images_wanted want = {.whole = pixels, .entry = entry};
+    const size_t n_bytes = (size_t)size * size * PICTURE_CHANNELS;
+    int rc;
+
+    if (s->cached_side == 0)
+        want.to = xmalloc(n_bytes);
+    rc = read_image(s, &want, i, err);
+    if (rc == 0 && want.to) {
+        *entry = (struct picture_entry){0, size, size, size, size};
+        rc = buf_try_append(pixels, want.to, n_bytes, "decoded pictures", err);
+    }
+    free(want.to);
+    return rc == DATASET_LOST ? PICTURE_FILE_LOST : rc;
+}
+
+static int images_open_cache(struct images *s, const char *folder, struct err *err)
+{
+    struct picture_cache what = {.folder = folder,
+                                 .pictures = s->files.folder,
+                                 .n = s->files.n,
+                                 .make = images_keep,
+                                 .arg = s};
+    struct hasher *const h = hasher_new();
+    int rc;
+
+    hasher_add_i64(h, CACHE_VERSION);
+    hasher_add_text(h, s->files.folder);
+    hasher_add_i64(h, s->cached_side);
+    hasher_add_i64(h, s->cached_side ? 0 : s->size);
+    hasher_add_i64(h, s->cached_side ? 0 : s->resize);
+    hasher_add_i64(h, s->cached_side ? 0 : (int64_t)s->scale);
+    what.name = hasher_end(h);
+    rc = files_print(&s->files, h, err);
+    what.key = hasher_end(h);
+    hasher_free(h);
+    return rc < 0 ? rc : picture_cache_open(&s->cached, &what, err);
+}
+
+/* ---- rows ---- */
+
+static int images_read(const struct images *s, const struct dataset_draw *draw, int64_t i,
+                       uint8_t *to, struct err *err)
+{
+    return images_has_cached(s, draw)
+               ? images_read_cached(s, draw, i, to, err)
+               : read_image(s, &(struct images_wanted){.draw = draw, .to = to}, i, err);
+}
+
 static int images_row(const struct dataset *ds, int64_t i, int field, void *room, const void **row,
                       struct err *err)
 {
@@ -172,7 +276,7 @@ static int images_row(const struct dataset *ds, int64_t i, int field, void *room
 
     *row = room;
     if (field == IMAGE)
-        return read_image(s, NULL, i, room, err);
+        return images_read(s, NULL, i, room, err);
     *(int32_t *)room = s->files.item[i].class_number;
     return 0;
 }
@@ -180,7 +284,7 @@ static int images_row(const struct dataset *ds, int64_t i, int field, void *room
 static int images_row_drawn(const struct dataset *ds, const struct dataset_draw *draw, int64_t i,
                             void *room, struct err *err)
 {
-    return read_image(container_of(ds, struct images, base), draw, i, room, err);
+    return images_read(container_of(ds, struct images, base), draw, i, room, err);
 }
 
 /* All names and classes, and the beginnings of some files. */
@@ -218,6 +322,7 @@ static void images_close(struct dataset *ds)
 {
     struct images *s = container_of(ds, struct images, base);
 
+    picture_file_close(&s->cached);
     files_close(&s->files);
     free(s->class_names);
     free(s->inside);
@@ -303,30 +408,6 @@ static int list_files(struct images *s, const struct images_options *o,
     return rc;
 }
 
-static void warn_of_others(const struct files *f, const struct dataset_request *request)
-{
-    if (f->n_other > 0)
-        dataset_warn(
-            request,
-            "folder %s: pictures that are neither JPEG nor PNG are left out, %lld of them, "
-            "such as %s; convert them to one of these, or remove them",
-            f->folder, (long long)f->n_other, files_text(f, f->other));
-}
-
-static void tell_of_tars(const struct files *f, const struct dataset_request *request)
-{
-    if (f->n_again > 0)
-        dataset_warn(
-            request,
-            "folder %s: %lld samples have the key of an earlier one of their shard, such as "
-            "%s; each is a sample, as with WebDataset; remove the older ones if they were "
-            "replaced (tar --append, --update)",
-            f->folder, (long long)f->n_again, files_text(f, f->again));
-    if (f->n_left_out > 0)
-        log_info("folder %s: %lld members beside pictures and classes are left out, such as %s",
-                 f->folder, (long long)f->n_left_out, files_text(f, f->left_out));
-}
-
 static void warn_of_one_folder(const struct images_options *o,
                                const struct dataset_request *request)
 {
@@ -337,42 +418,17 @@ static void warn_of_one_folder(const struct images_options *o,
                      o->path, o->train);
 }
 
-/* As folders in class folders are walked, a path one level too high has one class. */
-static void warn_of_one_class(const struct files *f, const struct dataset_request *request)
-{
-    if (f->n_classes == 1)
-        dataset_warn(
-            request,
-            "folder %s: its %lld pictures are all of one class, %s, so there is nothing to "
-            "learn; is data.path or data.train one level too high?",
-            f->folder, (long long)f->n, f->is_tar ? "0" : files_text(f, f->place[0]));
-}
-
-/* The classes of tar files are numbers, of which some may lack samples.  A class folder without
- * files is an error. */
-static int doubt_classes(const struct files *f, const struct dataset_request *request,
-                         struct err *err)
-{
-    struct labels labels = {0};
-    char *what;
-    int rc = 0;
-
-    if (!f->is_tar || request->targets_are_numbers)
-        return 0;
-    for (int64_t i = 0; i < f->n && rc == 0; i++)
-        rc = labels_add(&labels, f->item[i].class_number, err);
-    what = xasprintf("folder %s", f->folder);
-    if (rc == 0)
-        labels_doubt(&labels, what, request);
-    free(what);
-    labels_fini(&labels);
-    return rc;
-}
-
 /* Of an image or a label, aligned for the label. */
 static size_t room_bytes(int64_t size)
 {
     return (size_t)round_up_i64(size * size * PICTURE_CHANNELS, SAMPLE_ALIGN);
+}
+
+/* As large as random parts need: one of the mean area, 54 % of the picture, is then not enlarged.
+ */
+static int64_t images_cached_side(const struct images_options *o)
+{
+    return o->cache_size ? o->cache_size : max_i64(ceil_div_i64(o->size * 4, 3), o->resize);
 }
 
 static int images_open(struct dataset **out, const void *options,
@@ -387,17 +443,20 @@ static int images_open(struct dataset **out, const void *options,
     s->scale = request->purpose == DATASET_TRAIN && o->jpeg_scale == SCALE_AUTO ? PICTURE_SMALLEST
                                                                                 : PICTURE_WHOLE;
     s->on_corrupt = o->on_corrupt;
+    s->cached_side =
+        o->random_resized_crop && request->purpose == DATASET_TRAIN ? images_cached_side(o) : 0;
     if (list_files(s, o, request, err) < 0 ||
-        (request->purpose == DATASET_TRAIN && doubt_classes(&s->files, request, err) < 0)) {
+        (request->purpose == DATASET_TRAIN && files_doubt_classes(&s->files, request, err) < 0) ||
+        (o->cache && !request->names_only && !request->may_lack_labels &&
+         images_open_cache(s, o->cache, err) < 0)) {
         images_close(&s->base);
         return err_wrap(err, "images");
     }
     if (!request->names_only) {
-        warn_of_others(&s->files, request);
-        tell_of_tars(&s->files, request);
+        files_tell(&s->files, request);
     }
     if (request->purpose == DATASET_TRAIN && !request->names_only)
-        warn_of_one_class(&s->files, request);
+        files_doubt_one_class(&s->files, request);
     if (request->purpose != DATASET_TRAIN)
         warn_of_one_folder(o, request);
     s->base = (struct dataset){.ops = &images_ops,
@@ -415,9 +474,31 @@ static int images_open(struct dataset **out, const void *options,
     return 0;
 }
 
+/* Make the files of decoded pictures of both sets. */
+static int images_prepare(const void *options, struct err *err)
+{
+    const struct images_options *o = options;
+    const int n = strcmp(o->validation, DATASET_WORD_NONE) != 0 ? 2 : 1;
+
+    for (int purpose = 0; o->cache && purpose < n; purpose++) {
+        const struct dataset_request request = {.purpose = (enum dataset_purpose)purpose,
+                                                .targets_are_numbers = 1};
+        struct dataset *ds;
+
+        if (images_open(&ds, o, &request, err) < 0)
+            return err->code;
+        images_close(ds);
+    }
+    return 0;
+}
+
 static int images_check(const void *options, struct err *err)
 {
     const struct images_options *o = options;
+
+    if (o->cache_size && o->cache_size < o->size)
+        return err_set(err, ERR_CONFIG, "data.cache_size is %lld, want at least data.size, %lld",
+                       (long long)o->cache_size, (long long)o->size);
 
     if (o->resize && o->resize < o->size)
         return err_set(err, ERR_CONFIG, "data.resize is %lld, want at least data.size, %lld",
@@ -454,6 +535,14 @@ static const struct option rows[] = {
     {"data.augment.random_resized_crop", OPT_BOOL, AT(random_resized_crop), "false",
      .help = "In training, take a part of the picture, 8 to 100 % of its area and from 3:4 to 4:3 "
              "in form, at random, and resize it, as torchvision's RandomResizedCrop does."},
+    {"data.cache", OPT_PATH, AT(cache), NULL, .flags = OPT_RESUME,
+     .help = "The folder for files of decoded pictures, which all ranks and runs of a machine "
+             "share: pictures are decoded once, before the job begins. Without it they are "
+             "decoded in each epoch."},
+    {"data.cache_size", OPT_INT, AT(cache_size), "0", 0, 8192, .unit = "pixels",
+     .help = "With data.cache and random_resized_crop: whole pictures are kept, those whose "
+             "shorter side is longer than this resized to it; 0 stands for 4/3 of data.size, or "
+             "for data.resize if that is more."},
     IMAGE_ROWS(struct images_options, image),
 };
 
@@ -466,4 +555,5 @@ const struct data_format format_images = {
               .check = images_check},
     .knows_names = 1,
     .open = images_open,
+    .prepare = images_prepare,
 };

@@ -61,6 +61,7 @@ int pixels_alloc(struct pixels *p, struct err *err)
     int rc = try_realloc(&room, (size_t)(p->width * p->height * C), "a picture's pixels", err);
 
     p->rgb = room;
+    p->row_bytes = p->width * C;
     return rc;
 }
 
@@ -150,8 +151,8 @@ static int pixels_mix(const struct pixels *p, const struct mixing_taps *down,
     row = (uint8_t *)(sum + row_bytes);
     memset(row + row_bytes, 0, (size_t)spare);
     for (int64_t i = 0; i < down->n_results; i++) {
-        mixing_rows(p->rgb + down->first[i] * row_bytes, row_bytes, down->weight + i * down->most,
-                    down->n[i], row_bytes, sum, row);
+        mixing_rows(p->rgb + down->first[i] * p->row_bytes, p->row_bytes,
+                    down->weight + i * down->most, down->n[i], row_bytes, sum, row);
         mixing_columns(row, across, rgb + i * across->n_results * C);
     }
     free(sum);

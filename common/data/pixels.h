@@ -10,7 +10,8 @@
  * `whole_width` by `whole_height` at the scale of decoding.  A pixel of the file is `scale` of
  * theirs wide and high; the last column and the last row may reach beyond the file's. */
 struct pixels {
-    uint8_t *rgb; /* for free() */
+    uint8_t *rgb;      /* for free() if pixels_alloc made it */
+    int64_t row_bytes; /* from a row to the next */
     int64_t x, y, width, height;
     int64_t whole_width, whole_height;
     double scale;
@@ -42,7 +43,7 @@ void pixels_around(struct pixels *p, const struct picture_box *box, struct pictu
 /* Refuse a picture of this size if it has too many pixels to decode, or none. */
 int pixels_check(int64_t width, int64_t height, struct err *err);
 
-/* Room for p->width by p->height pixels. */
+/* Room for p->width by p->height pixels, one row behind the other. */
 int pixels_alloc(struct pixels *p, struct err *err);
 
 /* Resize the box to rgb [to.height,to.width,3]. */

@@ -98,6 +98,7 @@ static const struct row {
     {"data.scheme", "0123abcd", {"data.format=csv", "data.path=/x"}, "\"0123abcd\""},
     {"data.size", "160", {"data.format=images", "data.path=/x"}},
     {"data.resize", "256", {"data.format=images", "data.path=/x"}},
+    {"data.cache_size", "300", {"data.format=images", "data.path=/x", "data.cache=/c"}},
     {"data.on_corrupt", "skip", {"data.format=images", "data.path=/x"}},
     {"data.jpeg_scale", "whole", {"data.format=images", "data.path=/x"}},
     {"data.augment.random_resized_crop", "true", {"data.format=images", "data.path=/x"}},
