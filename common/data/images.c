@@ -532,9 +532,6 @@ static const struct option rows[] = {
              "torchvision does. With auto, that is so for validation, evaluation and prediction; "
              "in training they are decoded at 1/2, 1/4 or 1/8 where that covers data.size, which "
              "is faster and gives slightly other pixels."},
-    {"data.augment.random_resized_crop", OPT_BOOL, AT(random_resized_crop), "false",
-     .help = "In training, take a part of the picture, 8 to 100 % of its area and from 3:4 to 4:3 "
-             "in form, at random, and resize it, as torchvision's RandomResizedCrop does."},
     {"data.cache", OPT_PATH, AT(cache), NULL, .flags = OPT_RESUME,
      .help = "The folder for files of decoded pictures, which all ranks and runs of a machine "
              "share: pictures are decoded once, before the job begins. Without it they are "
@@ -543,6 +540,9 @@ static const struct option rows[] = {
      .help = "With data.cache and random_resized_crop: whole pictures are kept, those whose "
              "shorter side is longer than this resized to it; 0 stands for 4/3 of data.size, or "
              "for data.resize if that is more."},
+    {"data.augment.random_resized_crop", OPT_BOOL, AT(random_resized_crop), "false",
+     .help = "In training, take a part of the picture, 8 to 100 % of its area and from 3:4 to 4:3 "
+             "in form, at random, and resize it, as torchvision's RandomResizedCrop does."},
     IMAGE_ROWS(struct images_options, image),
 };
 

@@ -1,4 +1,5 @@
-/* parts - boxes as torchvision's Resize, CenterCrop and RandomResizedCrop take them. */
+/* parts - boxes as torchvision's Resize, CenterCrop and RandomResizedCrop take them, in the pixels
+ * of the picture's own file. */
 #include "data/parts.h"
 
 #include <math.h>

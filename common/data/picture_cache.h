@@ -4,7 +4,7 @@
  * Its name has the hash of the pictures' folder and of how they are kept, and its header that of
  * the pictures themselves, so a file whose pictures have changed is told of, and is made anew.
  * Processes that want the same file make it together: each takes the pictures that no other one is
- * at.  What a process has made stays if it is killed, and the others, or the next start, go on from
+ * at.  A killed process leaves what it has made, and the others, or the next start, go on from
  * there.  Nobody waits for a process that is dead: what it was at is locked by the system.
  *
  * Threads: any.  Starts threads of its own, which have ended when it returns.
