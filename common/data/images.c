@@ -475,11 +475,13 @@ static int images_open(struct dataset **out, const void *options,
 }
 
 /* Make the files of decoded pictures of both sets. */
-static int images_prepare(const void *options, struct err *err)
+static int images_prepare(const void *options, const struct dataset_request *wanted,
+                          struct err *err)
 {
     const struct images_options *o = options;
     const int n = strcmp(o->validation, DATASET_WORD_NONE) != 0 ? 2 : 1;
 
+    (void)wanted; /* pictures are the same for every use */
     for (int purpose = 0; o->cache && purpose < n; purpose++) {
         const struct dataset_request request = {.purpose = (enum dataset_purpose)purpose,
                                                 .targets_are_numbers = 1};
