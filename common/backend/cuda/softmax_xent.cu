@@ -415,9 +415,9 @@ static __global__ void label_log_p_slopes(const T *logits, const int32_t *labels
         const int32_t label = labels[w.row];
         const float prob = expf((float)logits[w.i] - lse[w.row]);
 
-        dlogits[w.i] = (T)(label == SAMPLE_IGNORED
-                               ? 0.0f
-                               : ((w.col == label ? 1.0f : 0.0f) - prob) * dy[w.row]);
+        dlogits[w.i] =
+            (T)(label == SAMPLE_IGNORED ? 0.0f
+                                        : ((w.col == label ? 1.0f : 0.0f) - prob) * dy[w.row]);
     }
 }
 
