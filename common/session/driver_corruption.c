@@ -78,6 +78,14 @@ static void corruption_part(struct driver *d, int rank)
     free(who);
 }
 
+/* 1: the formation is over in which it was found, because the rank at fault has failed since then.
+ */
+static int corruption_is_past(const struct driver *d, const struct report *r)
+{
+    return d->stage >= STAGE_ENDING || d->stage == STAGE_GATHER || d->stage == STAGE_WAIT ||
+           r->generation < d->formation.generation;
+}
+
 void corruption_note(struct driver *d, int rank, struct report *r)
 {
     const int at_fault = r->corruption.rank;
@@ -89,7 +97,9 @@ void corruption_note(struct driver *d, int rank, struct report *r)
     queue_log(d->out, LOG_WARN, "%s", text);
     corruption_say(d, at_fault, r->corruption.step, r->corruption.what, r->corruption.is_healed,
                    text);
-    if (r->corruption.ends)
+    if (corruption_is_past(d, r))
+        ;
+    else if (r->corruption.ends)
         end_accuse(d,
                    (struct cause){.rank = at_fault,
                                   .code = ERR_NUMERIC,

@@ -197,7 +197,7 @@ static const struct news {
 } news[] = {
     [REPORT_INJECT] = {inject_happens, 0, 1}, [REPORT_ROW] = {note_row, 1, 1},
     [REPORT_HASHES] = {note_hashes, 1, 1},    [REPORT_REBALANCE] = {note_rebalance, 1, 1},
-    [REPORT_BUCKETS] = {note_buckets, 1, 1},  [REPORT_CORRUPTION] = {corruption_note, 1, 0},
+    [REPORT_BUCKETS] = {note_buckets, 1, 1},  [REPORT_CORRUPTION] = {corruption_note, 1, 1},
     [REPORT_STEP] = {note_step, 1, 0},        [REPORT_FAULT] = {note_fault, 0, 0},
     [REPORT_WARNING] = {note_warning, 0, 0},  [REPORT_SPANS] = {note_spans, 0, 1},
 };

@@ -22,6 +22,7 @@ static const char *const verbs[VERB_COUNT][3] = {
     [VERB_STATUS] = {"status"},
     [VERB_TRACE] = {"trace", "--trace=1"},
     [VERB_REPORT] = {"report", "--report=demo"},
+    [VERB_COMPARE] = {"compare", "--compare=a", "b"},
     [VERB_SECRET] = {"secret", "--make-secret=new"},
     [VERB_INIT] = {"init", "--init=folder"},
     [VERB_KEYS] = {"keys"},
