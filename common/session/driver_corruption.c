@@ -11,15 +11,37 @@
 #include "base/util.h"
 #include "session/driver_impl.h"
 
-void corruption_say(const struct driver *d, int rank, int64_t step, enum corruption what,
-                    int is_healed, const char *text)
+void corruption_say(const struct driver *d, int rank, const char *host, int64_t step,
+                    enum corruption what, int is_healed, const char *text)
 {
     driver_event(d, &(struct session_event){.kind = EVENT_CORRUPTION,
                                             .rank = rank,
+                                            .host = host ? xstrdup(host) : NULL,
                                             .step = step,
                                             .phase = PHASE_COUNT,
                                             .corruption = {what, is_healed},
                                             .text = xstrdup(text)});
+}
+
+/* 1: ranks have other numbers since it was found, because the rank at fault has failed and the rest
+ * goes on. */
+static int corruption_is_of_before(const struct driver *d, const struct report *r)
+{
+    return r->generation < d->formation.generation;
+}
+
+/* 1: it is told of alone, because the formation in which it was found is over. */
+static int corruption_is_past(const struct driver *d, const struct report *r)
+{
+    return d->stage >= STAGE_ENDING || d->stage == STAGE_GATHER || d->stage == STAGE_WAIT ||
+           corruption_is_of_before(d, r);
+}
+
+static char *corruption_label(const struct driver *d, const struct report *r)
+{
+    return corruption_is_of_before(d, r)
+               ? xasprintf("rank %d of the formation before", r->corruption.rank)
+               : driver_label(d, r->corruption.rank);
 }
 
 /* The whole message, for free(). */
@@ -31,7 +53,7 @@ static char *corruption_text(const struct driver *d, const struct report *r)
         [CORRUPTION_BATCH] = "read samples that another rank does not read alike",
     };
     const char *tensor = r->corruption.tensor;
-    char *who = driver_label(d, r->corruption.rank);
+    char *who = corruption_label(d, r);
     char *text =
         xasprintf("%s %s%s, %s step %lld%s%s: %s", who, r->corruption.is_proven ? "" : "perhaps ",
                   of[r->corruption.what], r->corruption.what == CORRUPTION_STATE ? "after" : "in",
@@ -78,25 +100,17 @@ static void corruption_part(struct driver *d, int rank)
     free(who);
 }
 
-/* 1: the formation is over in which it was found, because the rank at fault has failed since then.
- */
-static int corruption_is_past(const struct driver *d, const struct report *r)
-{
-    return d->stage >= STAGE_ENDING || d->stage == STAGE_GATHER || d->stage == STAGE_WAIT ||
-           r->generation < d->formation.generation;
-}
-
 void corruption_note(struct driver *d, int rank, struct report *r)
 {
     const int at_fault = r->corruption.rank;
     char *text;
 
     (void)rank;
-    ASSERT(at_fault >= 0 && at_fault < d->membership.n_ranks);
+    ASSERT(at_fault >= 0 && at_fault < d->membership.n_seats);
     text = corruption_text(d, r);
     queue_log(d->out, LOG_WARN, "%s", text);
-    corruption_say(d, at_fault, r->corruption.step, r->corruption.what, r->corruption.is_healed,
-                   text);
+    corruption_say(d, at_fault, corruption_is_of_before(d, r) ? "?" : NULL, r->corruption.step,
+                   r->corruption.what, r->corruption.is_healed, text);
     if (corruption_is_past(d, r))
         ;
     else if (r->corruption.ends)

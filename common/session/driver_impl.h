@@ -158,8 +158,9 @@ void inject_say_unspent(const struct driver *d);
 /* driver_corruption.c */
 /* The ranks found wrong bits, as rank 0 reports.  Does not take r. */
 void corruption_note(struct driver *d, int rank, struct report *r);
-void corruption_say(const struct driver *d, int rank, int64_t step, enum corruption what,
-                    int is_healed, const char *text); /* the event */
+/* The event.  host: NULL for that of the seat. */
+void corruption_say(const struct driver *d, int rank, const char *host, int64_t step,
+                    enum corruption what, int is_healed, const char *text);
 
 /* driver_account.c */
 void ledger_init(struct driver *d);
