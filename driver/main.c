@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/util.h"
+#include "daemon/network.h"
 #include "daemon/places.h"
 #include "deepspeed/deepspeed.h"
 #include "driver/ask.h"
@@ -266,6 +267,7 @@ static int find_device(struct options *o, struct err *err)
     devices_pick(&o->devices, wanted, o->device);
     if (device_is_cuda(o->device))
         daemon_check_nccl(&o->common);
+    daemon_check_shared_memory("/dev/shm");
     if (o->devices.has_driver && o->devices.trouble[0])
         log_warn("--device auto: no GPU can be used: %s; computing on the CPU", o->devices.trouble);
     return 0;

@@ -5,9 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "daemon/minder.h"
 
 static const char name[] = "NCCL_SOCKET_IFNAME";
 
@@ -58,4 +60,26 @@ void daemon_check_network(const char *iface)
         log_warn("--iface %s: the environment's %s is \"%s\", and NCCL goes by that for gradients "
                  "on GPUs; unset it to have them go over %s",
                  iface, name, value, iface);
+}
+
+/* Containers have 64 MiB by default.  NVIDIA's documents want 1 GiB for NCCL.  NCCL reserves the
+ * memory when it connects two ranks, and then fails, or is killed by SIGBUS. */
+void daemon_check_shared_memory(const char *folder)
+{
+    enum { SMALL_MIB = 512 };
+    const struct minder_role role = minder_role();
+    const char *off = getenv("NCCL_SHM_DISABLE");
+    struct statvfs at;
+    unsigned long long mib;
+
+    if (role.kind == MINDER_DRIVER || role.number > 1 || (off && !strcmp(off, "1")))
+        return;
+    if (statvfs(folder, &at) < 0)
+        return;
+    mib = (unsigned long long)at.f_blocks * at.f_frsize >> 20;
+    if (mib < SMALL_MIB)
+        log_warn("%s has %llu MiB, and NCCL exchanges gradients between GPUs of one machine there: "
+                 "want 1024 MiB (docker: --shm-size 1g; Kubernetes: an emptyDir of medium Memory), "
+                 "or NCCL_SHM_DISABLE=1, which uses the network instead",
+                 folder, mib);
 }

@@ -1,4 +1,4 @@
-/* network - tells NCCL to use the interface of --iface.
+/* network - tells NCCL to use the interface of --iface, and looks at the memory that it will share.
  *
  * NCCL reads its environment when it is first used, and getenv is not safe beside setenv.  So the
  * interface is named in main, before any thread starts.  Processes started later inherit it.
@@ -16,5 +16,9 @@ void daemon_name_network(const char *iface, const char *address);
  * process that will use NCCL.  A process that was started by one that named its network does not
  * warn again. */
 void daemon_check_network(const char *iface);
+
+/* Warn if `folder`, NCCL's /dev/shm, is small.  Call it in a process that will use NCCL: of the
+ * ranks that one process started on this machine, only the first one warns. */
+void daemon_check_shared_memory(const char *folder);
 
 #endif

@@ -5,6 +5,7 @@ import ctypes
 import os
 import re
 import signal
+import subprocess
 
 import dp
 from case import JOB, LENET, MANY, Case
@@ -375,6 +376,22 @@ class Daemons(Case):
             for daemon in (driver, follower):
                 said = re.findall(r"warning: --iface lo: .* is \"ib\", and NCCL", daemon.text)
                 self.assertEqual(len(said), n_said, daemon.text)
+
+    def test_a_small_shared_memory(self):
+        """A container's /dev/shm of 64 MiB: one warning a machine, none where it is large enough or
+        not used."""
+        if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode:
+            self.skipTest("another /dev/shm needs the right to mount it")
+        for size, env, n_said in (("64m", {}, 1), ("1g", {}, 0),
+                                  ("64m", {"NCCL_SHM_DISABLE": "1"}, 0)):
+            prefix = ("unshare", "-m", "sh", "-c",
+                      f'mount -t tmpfs -o size={size} none /dev/shm && exec "$@"', "sh")
+            driver = self.driver("--device", "cuda", "--local", n=2, env=env, prefix=prefix,
+                                 job={**JOB, "train.max_steps": 1})
+            self.assert_exit(driver, FINISHED)
+            said = re.findall(r"(\w+): warning: /dev/shm has 64 MiB, and NCCL .*: want 1024 MiB .*"
+                              "NCCL_SHM_DISABLE=1", driver.text)
+            self.assertEqual(said, ["dpdriver"] * n_said, driver.text)
 
     def test_a_bad_gpu_is_left_out(self):
         env = {"DPTRAIN_FAKE_BAD": "0"}
