@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -13,6 +14,7 @@
 #include "base/clock.h"
 #include "base/util.h"
 #include "daemon/minder.h"
+#include "daemon/notice_signal.h"
 #include "daemon/notify.h"
 #include "daemon/places.h"
 
@@ -29,7 +31,7 @@ struct charge {
     int is_over; /* 1: the child has ended and is not started again */
 };
 
-enum { N_SIGNALS = 5 };
+enum { N_SIGNALS = 4 };
 
 struct agent {
     const struct options *options;
@@ -41,6 +43,8 @@ struct agent {
     uv_loop_t loop;
     uv_signal_t signal[N_SIGNALS];
     int n_signals;
+    uv_poll_t state_signal; /* SIGUSR1, whose sender counts (daemon/notice_signal.h) */
+    int state_fd;
     uv_timer_t beat;
     int n_stops, n_restarts;
     int status;
@@ -197,19 +201,45 @@ static void agent_on_signal(uv_signal_t *s, int number)
 
     if (number == SIGCHLD)
         reap_children(a);
-    else if (number == SIGUSR1)
-        minder_signal(&a->minder, number);
     else
         agent_stop(a, number);
 }
 
-/* A signal that was ignored when the process began, as nohup ignores SIGHUP, stays ignored. SIGUSR1
- * has been blocked since the process began (daemon_open_standard). */
+/* Pass SIGUSR1 on, and with it what its sender says. */
+static void agent_on_state_signal(uv_poll_t *p, int status, int events)
+{
+    struct agent *a = p->data;
+    struct signalfd_siginfo info;
+    struct notice n;
+
+    (void)status;
+    (void)events;
+    if (read(a->state_fd, &info, sizeof info) == sizeof info)
+        minder_signal_with(&a->minder, SIGUSR1,
+                           notice_signal_read(&info, &n) ? NOTICE_SIGNAL_VALUE : 0);
+}
+
+/* SIGUSR1 has been blocked since the process began (daemon_open_standard), and stays so. */
+static void agent_catch_state_signal(struct agent *a)
+{
+    sigset_t one;
+
+    sigemptyset(&one);
+    sigaddset(&one, SIGUSR1);
+    a->state_fd = signalfd(-1, &one, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (a->state_fd < 0 || uv_poll_init(&a->loop, &a->state_signal, a->state_fd) < 0) {
+        log_warn("SIGUSR1 will not be passed on: %s", strerror(errno));
+        return;
+    }
+    a->state_signal.data = a;
+    uv_poll_start(&a->state_signal, UV_READABLE, agent_on_state_signal);
+}
+
+/* A signal that was ignored when the process began, as nohup ignores SIGHUP, stays ignored. */
 static void agent_catch_signals(struct agent *a)
 {
-    static const int numbers[N_SIGNALS] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+    static const int numbers[N_SIGNALS] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP};
     struct sigaction old;
-    sigset_t state;
 
     for (int i = 0; i < N_SIGNALS; i++) {
         if (numbers[i] != SIGCHLD && sigaction(numbers[i], NULL, &old) == 0 &&
@@ -219,19 +249,12 @@ static void agent_catch_signals(struct agent *a)
         a->signal[a->n_signals].data = a;
         uv_signal_start(&a->signal[a->n_signals++], agent_on_signal, numbers[i]);
     }
-    sigemptyset(&state);
-    sigaddset(&state, SIGUSR1);
-    sigprocmask(SIG_UNBLOCK, &state, NULL);
+    agent_catch_state_signal(a);
 }
 
 /* The exit status is settled, and no signal changes it any more. */
 static void agent_drop_signals(struct agent *a)
 {
-    sigset_t state;
-
-    sigemptyset(&state);
-    sigaddset(&state, SIGUSR1);
-    sigprocmask(SIG_BLOCK, &state, NULL);
     for (int i = 0; i < a->n_signals; i++) {
         const int number = a->signal[i].signum;
 
@@ -335,6 +358,8 @@ static void close_all(struct agent *a)
     uv_walk(&a->loop, close_handle, NULL);
     uv_run(&a->loop, UV_RUN_DEFAULT);
     ASSERT(uv_loop_close(&a->loop) == 0);
+    if (a->state_fd >= 0)
+        close(a->state_fd);
     places_fini(&a->places);
     free(a->charge);
     free(a->program);

@@ -17,6 +17,7 @@
 #include "base/util.h"
 #include "daemon/heed.h"
 #include "daemon/minder.h"
+#include "daemon/network.h"
 #include "net/dialer.h"
 #include "session/follower.h"
 
@@ -77,8 +78,7 @@ static void name_lines(const struct client *c)
     log_set_name(c->role.number, is_spare ? -1 : rank >= 0 ? rank : c->options->rank);
 }
 
-/* Once the driver has said what to heed, do so.  A child of the driver's goes with the driver,
- * which heeds notices for both. */
+/* The driver has said what to heed.  A child of the driver's goes with it, which heeds for both. */
 static void client_heed(struct client *c)
 {
     const char *from = c->follower ? follower_heeds(c->follower) : NULL;
@@ -372,6 +372,7 @@ static const char *client_device_of(void *arg)
         const struct plugin_gpu *gpu = &c->devices.probe.gpu[device_index(device)];
 
         daemon_check_nccl(&c->options->common);
+        daemon_check_shared_memory("/dev/shm");
         sampler_watch_gpu(c->daemon.sampler, gpu->bus, gpu->uuid);
     }
     return device;

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/util.h"
+#include "daemon/notice_signal.h"
 
 /* The bound of the lines that wait for a terminal, and how long it is waited for: before a fault on
  * purpose, and at the end. */
@@ -333,10 +334,15 @@ static void on_state_signal(uv_poll_t *p, int status, int events)
 {
     struct daemon *d = p->data;
     struct signalfd_siginfo info;
+    struct notice n;
 
     (void)status;
     (void)events;
-    if (read(d->state_fd, &info, sizeof info) == sizeof info)
+    if (read(d->state_fd, &info, sizeof info) != sizeof info)
+        return;
+    if (!d->ignores_notices && notice_signal_read(&info, &n))
+        daemon_notice(d, &n);
+    else
         log_state(d);
 }
 

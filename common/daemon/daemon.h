@@ -82,8 +82,9 @@ struct daemon {
     int state_fd, has_state_signal;
     /* An injected drop, until the machine is detached or seeks its peer. */
     int is_deaf, is_mute;
-    int n_stops;     /* signals to stop that came so far */
-    char missed[16]; /* the name of one that came when the machine had just finished; or "" */
+    int n_stops;         /* signals to stop that came so far */
+    char missed[16];     /* the name of one that came when the machine had just finished; or "" */
+    int ignores_notices; /* 1: cluster.notice is none */
     int ignores_second_stop; /* a second signal may be the first one's copy */
     struct writer *terminal; /* of the log lines */
     struct writer *disk;     /* the caller's, or NULL; flushed before this process kills itself */

@@ -27,6 +27,8 @@ void heed_begin(struct heed *h, struct daemon *d, const char *from, int is_own)
     if (h->has_begun)
         return;
     h->has_begun = 1;
+    h->daemon = d;
+    d->ignores_notices = !strcmp(from, "none");
     if (heed_may_run(from, is_own) && notices_new(&d->loop, &o, &h->notices, &err) < 0)
         log_warn("%s: no notice will be heard", err.msg);
 }
@@ -34,5 +36,7 @@ void heed_begin(struct heed *h, struct daemon *d, const char *from, int is_own)
 void heed_end(struct heed *h)
 {
     notices_free(h->notices);
+    if (h->daemon)
+        h->daemon->ignores_notices = 0;
     *h = (struct heed){0};
 }

@@ -10,6 +10,7 @@
 
 struct heed {
     struct notices *notices; /* NULL: nothing is asked */
+    struct daemon *daemon;
     int has_begun;
 };
 

@@ -261,6 +261,13 @@ void minder_signal(const struct minder *m, int signal)
             kill(m->child[i].pid, signal);
 }
 
+void minder_signal_with(const struct minder *m, int signal, int value)
+{
+    for (int i = 0; i < m->n; i++)
+        if (m->child[i].pid)
+            sigqueue(m->child[i].pid, signal, (union sigval){.sival_int = value});
+}
+
 /* Wait until one more child has ended, or the time is up.  A pidfd is readable when its process has
  * ended. */
 static void wait_for_end(struct minder *m, int64_t left_ms)

@@ -95,6 +95,9 @@ int minder_n_running(const struct minder *m);
 /* Send a signal to all children that have not ended. */
 void minder_signal(const struct minder *m, int signal);
 
+/* The same, with a value (sigqueue). */
+void minder_signal_with(const struct minder *m, int signal, int value);
+
 /* Wait for at most patience_ms until all children have ended by themselves, and reap them. */
 void minder_wait(struct minder *m, int patience_ms);
 

@@ -15,6 +15,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/util.h"
+#include "daemon/metadata.h"
 #include "daemon/notice_command.h"
 
 struct notices {
@@ -26,7 +27,8 @@ struct notices {
     /* The thread's. */
     char *from;
     struct notice_command command;
-    char *said; /* the failure that was logged last; or NULL */
+    struct metadata *metadata; /* NULL: the command is asked */
+    char *said;                /* the failure that was logged last; or NULL */
 };
 
 /* ---- the thread ---- */
@@ -49,6 +51,12 @@ static int notices_rest(const struct notices *n, int ms)
     return poll(&p, 1, ms) > 0;
 }
 
+static int notices_ask(struct notices *n, struct err *err)
+{
+    return n->metadata ? metadata_ask(n->metadata, n->stop_fd, &n->notice, err)
+                       : notice_command_ask(&n->command, n->stop_fd, &n->notice, err);
+}
+
 static void *notices_main(void *arg)
 {
     struct notices *n = arg;
@@ -56,8 +64,8 @@ static void *notices_main(void *arg)
     int rc = 0;
 
     do {
-        rc = notice_command_ask(&n->command, n->stop_fd, &n->notice, &err);
-        if (rc < 0)
+        rc = notices_ask(n, &err);
+        if (rc < 0 && !notices_rest(n, 0))
             notices_fail(n, &err);
     } while (rc <= 0 && !notices_rest(n, n->o.each_ms));
     notice_command_fini(&n->command);
@@ -75,13 +83,35 @@ static void notices_on_async(uv_async_t *a)
     n->o.heard(n->o.arg, &n->notice);
 }
 
-static void notices_on_closed(uv_handle_t *h)
+static void notices_fini(struct notices *n)
 {
-    struct notices *n = h->data;
-
+    metadata_close(n->metadata);
     free(n->from);
     free(n->said);
     free(n);
+}
+
+static void notices_on_closed(uv_handle_t *h) { notices_fini(h->data); }
+
+/* Which source `from` asks for.  1: none. */
+static int notices_choose(struct notices *n, struct err *err)
+{
+    enum metadata_cloud cloud;
+    int rc;
+
+    if (!strcmp(n->from, "none"))
+        return 1;
+    if (strcmp(n->from, "auto") != 0)
+        return 0;
+    cloud = metadata_find(NULL);
+    if (cloud == METADATA_NONE)
+        return 1;
+    rc = metadata_open(cloud, &n->metadata, err);
+    if (rc < 0)
+        return err_wrap(err, "cluster.notice");
+    log_info("cluster.notice: the metadata service of %s is asked every %g s", metadata_name(cloud),
+             1e-3 * n->o.each_ms);
+    return 0;
 }
 
 static int notices_open(struct notices *n, uv_loop_t *loop, struct err *err)
@@ -100,34 +130,41 @@ static int notices_open(struct notices *n, uv_loop_t *loop, struct err *err)
     return 0;
 }
 
+/* The owner closes the handle if this fails. */
+static int notices_start(struct notices *n, struct err *err)
+{
+    int rc = pthread_create(&n->thread, NULL, notices_main, n);
+
+    return rc == 0 ? 0 : err_sys(err, rc, "cluster.notice: starting a thread");
+}
+
 int notices_new(uv_loop_t *loop, const struct notices_options *o, struct notices **out,
                 struct err *err)
 {
-    struct notices *n;
+    struct notices *n = xcalloc(1, sizeof *n);
     int rc;
 
     *out = NULL;
-    if (!o->from || !strcmp(o->from, "none") || !strcmp(o->from, "auto"))
-        return 0;
-    n = xcalloc(1, sizeof *n);
     n->o = *o;
     n->o.each_ms = o->each_ms ? o->each_ms : NOTICES_EACH_MS;
-    n->from = xstrdup(o->from);
+    n->from = xstrdup(o->from ? o->from : "none");
     n->command = (struct notice_command){
         .text = n->from, .limit_ms = o->limit_ms ? o->limit_ms : NOTICE_COMMAND_LIMIT_MS};
-    if (notices_open(n, loop, err) < 0) {
-        free(n->from);
-        free(n);
-        return err->code;
+    rc = notices_choose(n, err);
+    if (rc == 0)
+        rc = notices_open(n, loop, err);
+    if (rc != 0) {
+        notices_fini(n);
+        return rc < 0 ? rc : 0;
     }
-    rc = pthread_create(&n->thread, NULL, notices_main, n);
-    if (rc == 0) {
-        *out = n;
-        return 0;
+    rc = notices_start(n, err);
+    if (rc < 0) {
+        close(n->stop_fd);
+        uv_close((uv_handle_t *)&n->async, notices_on_closed);
+        return rc;
     }
-    close(n->stop_fd);
-    uv_close((uv_handle_t *)&n->async, notices_on_closed);
-    return err_sys(err, rc, "cluster.notice: starting a thread");
+    *out = n;
+    return 0;
 }
 
 void notices_free(struct notices *n)

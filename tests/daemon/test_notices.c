@@ -168,7 +168,7 @@ static void close_notices(uv_loop_t *loop, struct notices *n)
 /* It is asked until it says so, and a failure does not end that. */
 static void it_is_asked_again(void **state)
 {
-    char root[] = "/tmp/dptrain-notices-XXXXXX", *command;
+    char root[] = "/tmp/dptrain-notices-XXXXXX", *command, *errors, *next, *leaves;
     const int64_t begun = clock_mono_ns();
     struct heard h = {0};
     struct notices *n;
@@ -179,13 +179,14 @@ static void it_is_asked_again(void **state)
     command = xasprintf("echo >>%s/runs; test $(wc -l <%s/runs) = 3 && exit 7; cat %s/leaves "
                         "2>%s/errors",
                         root, root, root, root);
+    errors = xasprintf("%s/errors", root);
+    next = xasprintf("%s/next", root);
+    leaves = xasprintf("%s/leaves", root);
+    write_file(root, "next", "42\n"); /* a reader sees no part of it */
     n = open_notices(&loop, command, &h);
     while (!h.n) {
-        char *errors = xasprintf("%s/errors", root);
-
-        if (access(errors, F_OK) == 0) /* it has run */
-            write_file(root, "leaves", "42\n");
-        free(errors);
+        if (access(errors, F_OK) == 0 && access(next, F_OK) == 0) /* it has run */
+            assert_int_equal(rename(next, leaves), 0);
         uv_run(&loop, UV_RUN_NOWAIT);
         poll(NULL, 0, 1);
         if (clock_since_s(begun) > PATIENCE_S)
@@ -195,6 +196,9 @@ static void it_is_asked_again(void **state)
     close_notices(&loop, n);
     assert_int_equal(h.n, 1);
     free(command);
+    free(errors);
+    free(next);
+    free(leaves);
     remove_tree(root);
 }
 

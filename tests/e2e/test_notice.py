@@ -2,7 +2,12 @@
 of its own, so one process on this machine may hear a notice that the others do not."""
 
 import os
+import shutil
 import signal
+import subprocess
+import sys
+import time
+import unittest
 
 import dp
 import training
@@ -12,10 +17,11 @@ from training import CALM, JOB
 HOST = os.uname().nodename
 # It waits for the file, which holds the seconds.  At its limit of time it is run anew.
 COMMAND = {"cluster.notice": 'until cat "$LEAVES" 2>/dev/null; do sleep 0.2; done'}
+SPOT_MINUTES = float(os.environ.get("DPTRAIN_SPOT_MINUTES", "0"))
 HELD = {**JOB, **PATIENT, **COMMAND, "train.epochs": 4}
 
 
-class Notice(training.Case):
+class Machines(training.Case):
     def setUp(self):
         """The user's own secret proves the driver (daemon/trust.h)."""
         super().setUp()
@@ -44,6 +50,8 @@ class Notice(training.Case):
     def lost(self):
         return [(event["rank"], event["reason"]) for event in self.events("lost")]
 
+
+class Notice(Machines):
     # ---- a follower
 
     def test_a_spare_takes_its_place(self):
@@ -95,6 +103,32 @@ class Notice(training.Case):
         self.assertTrue(os.path.exists(self.path("0.ran")))
         self.assertFalse(os.path.exists(self.path("1.ran")))
 
+    def test_slurm_s_signal(self):
+        """SIGUSR1 by a process of slurmstepd's name, to the agent of a machine's two ranks, which
+        passes it on; the same by another sender asks for the state."""
+        job = {**dp.ENDLESS, "cluster.min_ranks": 1}
+        until = str(int(time.time()) + 900)
+        driver = self.driver(n=3, job=job)
+        agent = self.follower("--ranks", "2",
+                              env={"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": until})
+        self.wait_event("first_step")
+        agent.signal(signal.SIGUSR1)
+        for k in (1, 2):
+            agent.wait_line(rf"rank {k}\] dpfollower: state: ")
+        self.assertEqual(self.events("notice"), [])
+        shutil.copy("/bin/bash", self.path("slurmstepd"))
+        os.mkfifo(self.path("fifo"))
+        sender = self.start([self.path("slurmstepd"), "-c",
+                             f"kill -USR1 {agent.pid}; read -r _ <>fifo"])
+        for n in (1, 2):
+            event = self.wait_event("notice", n)
+            self.assertEqual(event["source"], "slurm")
+            self.assertIn(event["seconds"], range(800, 901))
+        self.assert_exit(agent, STOPPED)
+        sender.kill()
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
+
     def test_a_command_that_fails_is_told_of_once(self):
         job = {**JOB, "train.epochs": 1, "cluster.notice": "exit 3"}
         driver = self.run_driver(job=job)
@@ -143,6 +177,129 @@ class Notice(training.Case):
         self.run_driver("--local", "--resume", "--run-dir", "runs/demo", n=2, job=job,
                         **self.leaves("0"))
         self.assertEqual(self.final_losses(), self.expected(job, 2))
+
+
+class Spot(Machines):
+    """Three spot machines come and go, beside a driver that stays."""
+
+    def take_back(self, name, daemon, n):
+        """A machine is taken back, and another one comes: its follower, a spare until then."""
+        self.send_notice(name)
+        self.wait_event("notice", n)
+        other = self.follower("--rank", "any", **self.leaves(f"{name}+"))
+        self.wait_spares(1)
+        return daemon, other
+
+    def test_each_goes_once(self):
+        """The rank that holds the others up is not the one that goes."""
+        job = {**HELD, "train.epochs": 5, "cluster.spares": 1}
+        driver, *ranks = self.start_all(
+            job, "--inject", "stop:rank1@step40,stop:rank2@step80,stop:rank3@step120", n=4)
+        gone = []
+        for n, (frozen, leaver) in enumerate(((1, 2), (2, 3), (3, 1)), 1):
+            self.wait_frozen(ranks[frozen - 1].pid, n)
+            old, ranks[leaver - 1] = self.take_back(str(leaver), ranks[leaver - 1], n)
+            ranks[frozen - 1].signal(signal.SIGCONT)
+            self.assert_exit(old, STOPPED, "its place in the job is free now")
+            gone.append(leaver)
+        for daemon in (driver, *ranks):
+            self.assert_exit(daemon, FINISHED)
+        self.assertEqual([event["rank"] for event in self.events("notice")], gone)
+        self.assert_recovered(n_times=3, nranks=4)
+        self.assertEqual([event["steps_lost"] for event in self.events("recovered")], [0, 0, 0])
+        self.assertEqual(self.losses(), self.expected(job, 4))
+
+    @unittest.skipUnless(SPOT_MINUTES, "DPTRAIN_SPOT_MINUTES says for how long")
+    def test_for_minutes(self):
+        """Each machine is there for 30 s and away for 5 s, at any moment of the training.  By
+        strategy.shards the losses are the same bits with any number of ranks."""
+        job = {"data.samples": 20000, "data.validation_samples": 500, "train.global_batch": 64,
+               "train.epochs": 1000000, "strategy.shards": 4, "checkpoint.every_epochs": 0,
+               "cluster.min_ranks": 1, "cluster.join_interval": 1, **COMMAND}
+        driver, *ranks = self.start_all(job, n=4)
+        self.wait_event("first_step")
+        begun, due, n = time.monotonic(), [10.0, 20.0, 30.0], 0
+        while time.monotonic() - begun < 60 * SPOT_MINUTES:
+            k = due.index(min(due))
+            dp.wait_for("the moment", lambda at=due[k]: time.monotonic() - begun > at)
+            n += 1
+            self.send_notice(f"{k + 1}")
+            self.assert_exit(ranks[k], STOPPED)
+            os.unlink(self.path(f"{k + 1}"))
+            dp.wait_for("5 s", lambda at=time.monotonic(): time.monotonic() - at > 5)
+            ranks[k] = self.follower("--rank", "any", **self.leaves(str(k + 1)))
+            due[k] += 35
+        driver.signal(signal.SIGTERM)
+        for daemon in (driver, *ranks):
+            self.assert_exit(daemon, STOPPED)
+        losses = self.losses()[:-1]
+        self.assertEqual(len(self.events("notice")), n)
+        self.assertEqual({event["steps_lost"] for event in self.events("recovered")}, {0})
+        print(f"  {n} machines went, {len(losses)} epochs, {losses[-1][1]} steps")
+        self.run_driver("--local", "--run-dir", "calm", n=4,
+                        job={**job, "train.epochs": len(losses)})
+        self.assertEqual(losses, self.losses("calm"))
+
+
+CLOUDS = {"aws": {"sys_vendor": "Amazon EC2"},
+          "gcp": {"sys_vendor": "Google", "product_name": "Google Compute Engine"},
+          "azure": {"sys_vendor": "Microsoft Corporation",
+                    "chassis_asset_tag": "7783-7084-3265-9085-8269-3286-77"}}
+SECONDS = {"aws": range(60, 121), "gcp": range(30, 31), "azure": range(60, 121)}
+# Its address is the services', in a network of its own.
+ALONE = ("unshare", "--net", "sh", "-c", "ip link set lo up && "
+         'ip addr add 169.254.169.254/32 dev lo && exec "$@"', "sh")
+
+
+class Clouds(training.Case):
+    """cluster.notice: auto, the default, beside stand-ins for the services (metadata.py)."""
+
+    def setUp(self):
+        super().setUp()
+        if subprocess.run([*ALONE, "true"], capture_output=True, check=False).returncode:
+            self.skipTest("a network of its own (unshare --net, ip) needs root")
+
+    def start_driver(self, cloud, service=None):
+        os.mkdir(self.path(cloud))
+        for name, word in CLOUDS[cloud].items():
+            with open(self.path(cloud, name), "w", encoding="ascii") as file:
+                file.write(word + "\n")
+        prefix = ("nsenter", f"--net=/proc/{service.pid}/ns/net") if service else ALONE
+        return self.driver("--port", "0", "--run-dir", f"run-{cloud}", job=dp.ENDLESS, port=False,
+                           prefix=prefix, env={"DPTRAIN_DMI": self.path(cloud),
+                                               "http_proxy": "http://127.0.0.1:9"})
+
+    def test_each(self):
+        services = {}
+        for cloud in CLOUDS:
+            script = os.path.join(os.path.dirname(__file__), "metadata.py")
+            services[cloud] = self.start([sys.executable, script, cloud], prefix=ALONE)
+        for service in services.values():
+            service.wait_line("ready")
+        drivers = {cloud: self.start_driver(cloud, services[cloud]) for cloud in CLOUDS}
+        for cloud, driver in drivers.items():
+            driver.wait_line(f"the metadata service of {cloud} is asked every 5 s")
+            self.wait_event("first_step", run=f"run-{cloud}")
+        self.assertEqual([self.events("notice", f"run-{cloud}") for cloud in CLOUDS], [[], [], []])
+        for service in services.values():
+            service.signal(signal.SIGUSR1)
+        for cloud, driver in drivers.items():
+            self.assert_exit(driver, STOPPED, rf"goes away \({cloud}\) after step \d+")
+            event, = self.events("notice", f"run-{cloud}")
+            self.assertEqual((event["rank"], event["source"]), (0, cloud))
+            self.assertIn(event["seconds"], SECONDS[cloud])
+            self.assertNotRegex(driver.text, "is tried again")
+        for service in services.values():
+            service.kill()
+
+    def test_a_service_that_does_not_answer(self):
+        """It is told of, and the job goes on."""
+        driver = self.start_driver("aws")
+        driver.wait_line(r"cluster.notice: the metadata service of aws at 169.254.169.254: .*; "
+                         "it is tried again every 5 s")
+        self.wait_event("first_step", run="run-aws")
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
 
 
 if __name__ == "__main__":
