@@ -76,13 +76,12 @@ enum cluster_on_divergence { CLUSTER_ON_DIVERGENCE_LIST(WORD_VALUE) };
            "in one network namespace, and cluster.encrypt is not on; off: by TCP, as ranks of "    \
            "different machines do. Either way the order of machines counts: sums go from one to "  \
            "the next where the ranks of each machine have consecutive numbers.")                   \
-    STRING(                                                                                        \
-        notice, "auto",                                                                            \
-        "How a rank hears that its machine is about to go away, so that it leaves before. "        \
-        "auto: by the metadata service of AWS, Google Cloud or Azure, on their machines alone; "   \
-        "none: not at all; anything else is a command, which "                                     \
-        "sh runs every 5 s on each rank's machine: status 0 says that the machine goes away, "     \
-        "in as many seconds as the first word of its output says, and 1 says that it stays.")
+    STRING(notice, "auto",                                                                         \
+           "Leave a machine that is about to go away before it does. The news comes, with auto, "  \
+           "by the metadata service of AWS, Google Cloud or Azure, on their machines alone; with " \
+           "none, not at all; anything else is a command, which sh runs every 5 s on each rank's " \
+           "machine: status 0 says that the machine goes away, in as many seconds as the first "   \
+           "word of its output says, and 1 says that it stays.")
 
 /* The longest that a phase may take: name, default in seconds, what the phase is. */
 #define CLUSTER_DEADLINE_LIST(X)                                    \
