@@ -236,6 +236,7 @@ static const struct row {
     {"cluster.notice", "test -e /run/leaves"},
     {"cluster.encrypt", "on"},
     {"cluster.shared_memory", "off"},
+    {"cluster.notice", "test -e /run/leaves", .written = "\"test -e /run/leaves\""},
     {"cluster.deadlines.gather", "1"},
     {"cluster.deadlines.ready", "2"},
     {"cluster.deadlines.prepare", "3"},
