@@ -21,10 +21,12 @@
 #include "driver/options.h"
 #include "driver/parting.h"
 #include "driver/record.h"
+#include "driver/replay.h"
 #include "driver/reports.h"
 #include "driver/sample.h"
 #include "driver/server.h"
 #include "driver/standby.h"
+#include "driver/verify.h"
 #include "import/arch.h"
 #include "job/imported.h"
 #include "net/secret.h"
@@ -392,6 +394,10 @@ static int do_as_asked(struct options *o, char **argv)
         return daemon_end_output(reports_run(o));
     else if (o->compared.n)
         return daemon_end_output(parting_run(o));
+    else if (o->replay)
+        return daemon_end_output(replay_run(o));
+    else if (o->verify)
+        return daemon_end_output(verify_run(o));
     else
         return main_start(o, argv);
     return daemon_end_output(STATUS_OK);

@@ -22,7 +22,7 @@ static const struct arg job_args[] = {
               "--ranks, or with "
               "--resume the number that the run was started with, or with --job alone one."},
      "N",
-     .of = OF_JOBS | OF_MAIN,
+     .of = OF(REPLAY) | OF_JOBS | OF_MAIN,
      .remedy = "this process is one of them, so 1 trains alone, and a job can have no more"},
     {{"job", OPT_STRING, AT(job),
       .help = "The file that says what to train, in YAML; --help-job lists its keys. A DeepSpeed "
@@ -30,18 +30,18 @@ static const struct arg job_args[] = {
               "--set. "
               "Without --job the built-in demo runs: LeNet on drawn digits."},
      "FILE",
-     .of = OF_JOBS | OF(EXPORT) | OF(MERGE) | OF(SAMPLE) | OF_MAIN},
+     .of = OF(VERIFY) | OF_JOBS | OF(EXPORT) | OF(MERGE) | OF(SAMPLE) | OF_MAIN},
     {{"set", OPT_STRING, AT(sets), .flags = OPT_MANY,
       .help = "Override one key of the job: train.epochs=1. The option may be repeated."},
      "KEY=VALUE",
-     .of = OF_JOBS | OF(EXPORT) | OF(MERGE) | OF(SAMPLE) | OF_MAIN},
+     .of = OF_AGAIN | OF_JOBS | OF(EXPORT) | OF(MERGE) | OF(SAMPLE) | OF_MAIN},
     {{"run-dir", OPT_STRING, AT(run_dir),
       .help = "The run: the directory for job.yaml, events.jsonl and checkpoints. The default is "
               "runs/NAME, with "
               "the job's name, or NAME-2 and so on if that holds a run."},
      "DIR",
-     .of = OF_JOBS | OF(EXPORT) | OF(MERGE) | OF(SAMPLE) | OF(STATUS) | OF(DRAIN) | OF(TRACE) |
-           OF(STANDBY) | OF_MAIN},
+     .of = OF_AGAIN | OF_JOBS | OF(EXPORT) | OF(MERGE) | OF(SAMPLE) | OF(STATUS) | OF(DRAIN) |
+           OF(TRACE) | OF(STANDBY) | OF_MAIN},
     {{"resume", OPT_BOOL, AT(resume),
       .help =
           "Go on with the run in the run directory, from the newest state among its followers and "
@@ -51,7 +51,7 @@ static const struct arg job_args[] = {
     {{"local", OPT_BOOL, AT(local),
       .help = "Start the other N-1 processes on this machine. They end with this one."},
      NULL,
-     .of = OF_JOBS | OF_MAIN},
+     .of = OF(REPLAY) | OF_JOBS | OF_MAIN},
     {{"hosts", OPT_STRING, AT(hosts_file),
       .help =
           "Start the followers of other machines by ssh, and end them with the job. FILE has a "
@@ -59,7 +59,7 @@ static const struct arg job_args[] = {
           "\"HOST slots=N\" for each machine, which gets N ranks. This needs --secret-file, which "
           "reaches them through ssh, or --insecure."},
      "FILE",
-     .of = OF_JOBS,
+     .of = OF(REPLAY) | OF_JOBS,
      .is_rare = 1},
     {{"standby", OPT_BOOL, AT(standby),
       .help =
@@ -225,6 +225,31 @@ static const struct arg job_args[] = {
      "RUN1 RUN2",
      .of = OF(COMPARE),
      .is_rare = 1},
+    {{"replay", OPT_STRING, AT(replay),
+      .help =
+          "Compute step --step of a run again, from its newest checkpoint before that step, on "
+          "this "
+          "machine or with followers as usual; with as many ranks as the run was started with "
+          "unless --nranks says otherwise. Tell whether hash and loss are those of the run, up to "
+          "the next row of its hashes.csv, and list the samples of the step; as JSON with "
+          "--log-format json. Nothing is written to the run; --run-dir keeps what is computed. "
+          "Exit with 0 if it is the same, 1 if it differs, or 2 if it cannot be computed."},
+     "RUN",
+     .of = OF(REPLAY),
+     .is_rare = 1},
+    {{"verify", OPT_STRING, AT(verify),
+      .help =
+          "Train the first --step steps (10) of the job on each of these numbers of ranks on this "
+          "machine, and compare losses and hashes. Exit with 0 if they are the same, at least to "
+          "rounding, or with 1 if they differ."},
+     "1,2,4",
+     .of = OF(VERIFY),
+     .is_rare = 1},
+    {{"step", OPT_INT, AT(step), NULL, 1, 1e12,
+      .help = "With --replay: the step that is computed again; the first one of a run is 1. With "
+              "--verify: how many steps are trained."},
+     "N",
+     .of = OF_AGAIN},
     {{"init", OPT_STRING, AT(inits), .flags = OPT_MANY,
       .help = "Write a job file for the data in FOLDER, or in this file, and exit. The format is "
               "recognised by the files, and each key has a comment. One of several folders may be "
@@ -258,7 +283,7 @@ static const struct arg network_args[] = {
               "several "
               "machines."},
      "ADDR",
-     .of = OF_JOBS | OF(STANDBY),
+     .of = OF(REPLAY) | OF_JOBS | OF(STANDBY),
      .is_rare = 1},
     {{"port", OPT_INT, AT(port), NULL, 0, 65535,
       .help =
@@ -266,11 +291,11 @@ static const struct arg network_args[] = {
           "standby; 0 takes a free port. Under torchrun, whose agent has MASTER_PORT itself, the "
           "default is the first free one of the 16 ports from MASTER_PORT + 1 on."},
      "PORT",
-     .of = OF_JOBS | OF(STANDBY)},
+     .of = OF(REPLAY) | OF_JOBS | OF(STANDBY)},
     {{"port-file", OPT_STRING, AT(port_file),
       .help = "Write the port to this file once the driver listens."},
      "FILE",
-     .of = OF_JOBS | OF(STANDBY),
+     .of = OF(REPLAY) | OF_JOBS | OF(STANDBY),
      .is_rare = 1},
     {{
          "http",
@@ -336,6 +361,15 @@ static int check_drain(const struct options *o, struct err *err)
                    "--drain %s: want the number of a rank, spare1, or the name of a host (or "
                    "rank:1, spare:1, host:NAME)",
                    o->drain);
+}
+
+/* All other options of a replay are checked by the process that computes. */
+static int check_replay(const struct options *o, struct err *err)
+{
+    return o->step ? 0
+                   : err_set(err, ERR_ARG,
+                             "--replay needs --step: which step is computed again, such as --step "
+                             "137");
 }
 
 /* A driver is asked one thing. */
@@ -460,10 +494,12 @@ int options_parse(int argc, char **argv, struct options *out, struct err *err)
     rc = verb_check(&out->wish, &out->args, err);
     follow_verb(out);
     if (rc < 0 || out->wish.verb == VERB_HELP || out->help_job || out->make_secret || out->status ||
-        out->trace_s > 0 || out->reports.n || out->inits.n || out->compared.n)
+        out->trace_s > 0 || out->reports.n || out->inits.n || out->compared.n || out->verify)
         return rc;
     if (out->drain)
         return check_drain(out, err);
+    if (out->replay)
+        return check_replay(out, err);
     return options_check(out, err);
 }
 

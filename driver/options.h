@@ -36,6 +36,9 @@ struct options {
     double trace_s;           /* 0: not given */
     struct arg_list reports;  /* the runs to report on */
     struct arg_list compared; /* the runs to compare */
+    const char *replay;       /* the run; NULL: not given */
+    const char *verify;       /* numbers of ranks; NULL: not given */
+    int64_t step;             /* of --replay and --verify; 0: not given */
     struct arg_list inits;    /* the folders to make a job file for */
     const char *out;          /* with reports or inits: the file; NULL: not given */
     const char *like;         /* with --help-job: the keys about this word; NULL: all */

@@ -11,17 +11,6 @@
 #include "report/hashes.h"
 #include "report/metrics.h"
 
-/* The columns of hashes.csv. */
-enum { HASHES_STEP, HASHES_STATE, HASHES_LOSS, HASHES_SAMPLES };
-
-/* The result of comparing two files. */
-struct parting {
-    int64_t n_same;    /* rows of steps that both have, which are the same */
-    int64_t last_same; /* the step of the last one; 0: there is none */
-    int64_t step;      /* the first step at which they differ; 0: they do not */
-    int64_t row[2];    /* its row in each */
-};
-
 enum { METRICS_LOSS = 2 };
 
 typedef int rows_differ(const struct series_table *a, int64_t i, const struct series_table *b,
@@ -80,14 +69,14 @@ static struct parting parting_find(const struct series_table *a, const struct se
     return p;
 }
 
-static struct parting parting_of_hashes(const struct series_table *a, const struct series_table *b,
-                                        int64_t from, int64_t to)
+struct parting parting_of_hashes(const struct series_table *a, const struct series_table *b,
+                                 int64_t from, int64_t to)
 {
     return parting_find(a, b, from, to, 0, hashes_differ);
 }
 
-static struct parting parting_of_losses(const struct series_table *a, const struct series_table *b,
-                                        int64_t from, int64_t to)
+struct parting parting_of_losses(const struct series_table *a, const struct series_table *b,
+                                 int64_t from, int64_t to)
 {
     return parting_find(a, b, from, to, 1, losses_differ);
 }
@@ -101,8 +90,8 @@ static void put_fields(struct buf *out, const char *name, const char *a, const c
         buf_printf(out, "%s and %s", *a ? a : "not known", *b ? b : "not known");
 }
 
-static void parting_put(struct buf *out, const struct parting *p, const struct series_table *a,
-                        const struct series_table *b)
+void parting_put(struct buf *out, const struct parting *p, const struct series_table *a,
+                 const struct series_table *b)
 {
     const int64_t i = p->row[0], j = p->row[1];
 

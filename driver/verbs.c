@@ -157,6 +157,35 @@ static const struct verb_row verbs[] = {
                  "\n"
                  "  dpdriver compare demo demo-2\n",
          .why = "leave one of them out"},
+    [VERB_REPLAY] =
+        {.name = "replay",
+         .option = "replay",
+         .operands = {"replay"},
+         .usage = "RUN --step N",
+         .needs = "replay",
+         .line = "compute a step of a run again",
+         .text =
+             "Computes step N of a run again, from the checkpoint before it, tells whether its\n"
+             "hash and loss are those of the run, and lists the samples of the step.  RUN is a\n"
+             "run directory, or the NAME of runs/NAME.  Nothing is written to it.\n"
+             "\n"
+             "  dpdriver replay demo --step 137               on as many ranks as the run, here\n"
+             "  dpdriver replay demo --step 137 --nranks 1    on one\n",
+         .why = "leave one of them out",
+         .daemon = DAEMON_AS_RANK | DAEMON_AS_RANKS},
+    [VERB_VERIFY] =
+        {.name = "verify",
+         .option = "verify",
+         .operands = {"verify", "job"},
+         .usage = "1,2,4 [FILE]",
+         .needs = "verify",
+         .line = "compare numbers of ranks by first steps",
+         .text = "Trains the first steps of a job on each of these numbers of ranks, on this\n"
+                 "machine, and compares losses and hashes.  FILE is the job.\n"
+                 "\n"
+                 "  dpdriver verify 1,2,4 mnist.yaml --step 20\n",
+         .why = "leave one of them out",
+         .daemon = DAEMON_AS_RANK},
     [VERB_DRAIN] =
         {.name = "drain",
          .option = "drain",

@@ -28,6 +28,8 @@ enum verb {
     VERB_TRACE,
     VERB_REPORT,
     VERB_COMPARE,
+    VERB_REPLAY,
+    VERB_VERIFY,
     VERB_SECRET,
     VERB_INIT,
     VERB_KEYS,
@@ -39,7 +41,8 @@ enum verb {
 #define OF(VERB)   (1u << VERB_##VERB)
 #define OF_MAIN    (1u << VERB_COUNT) /* the option stands in the summary of all verbs, too */
 #define OF_JOBS    (OF(TRAIN) | OF(EVALUATE) | OF(PREDICT))
-#define OF_WEIGHTS /* those of a checkpoint */ \
+#define OF_AGAIN   (OF(REPLAY) | OF(VERIFY)) /* options for the ranks that they start */
+#define OF_WEIGHTS                           /* those of a checkpoint */ \
     (OF(EVALUATE) | OF(PREDICT) | OF(EXPORT) | OF(MERGE) | OF(SAMPLE))
 
 /* The thing that the command line asks for. */

@@ -92,6 +92,7 @@ struct job_train {
     int64_t accumulate; /* micro-batches per step */
     enum recompute recompute;
     int64_t max_steps;      /* 0: no limit */
+    int64_t stop_after;     /* stop as if by a signal after this step; 0: not */
     int64_t validate_every; /* epochs; 0: never */
     struct job_best best;
     struct job_early_stop early_stop;

@@ -169,6 +169,10 @@ static const struct option train_rows[] = {
     {"train.max_steps", OPT_INT, AT(train.max_steps), "0", 0, 1e12, .unit = "steps",
      .flags = OPT_RESUME,
      .help = "Training stops after this many steps; with 0, when the epochs are done."},
+    {"train.stop_after", OPT_INT, AT(train.stop_after), "0", 0, 1e12, .unit = "steps",
+     .flags = OPT_RESUME,
+     .help = "The job stops once so many steps are done, as it does by a signal: the schedule is "
+             "that of the whole job, and --resume goes on. 0 is no such limit."},
     {"train.validate_every", OPT_INT, AT(train.validate_every), "1", 0, 1e6, .unit = "epochs",
      .flags = OPT_RESUME,
      .help = "Validation comes after every so many epochs; with 0 it never comes."},

@@ -114,7 +114,8 @@ VERB_CASES = [
     (["status", "typo"], r"--status: there is no run directory typo, nor runs/typo"),
     (["status", "--log-format", "text", "typo"], r"--status: there is no run directory typo"),
     (["status", "--job", "x"],
-     r"takes no --job, which belongs to train, evaluate, predict, export, merge and sample"),
+     r"takes no --job, which belongs to train, evaluate, predict, export, merge, "
+     r"sample and verify"),
     (["status", "--drain", "1"], r"takes no --drain, which belongs to drain"),
     (["drain"], r"needs a word: dpdriver drain WHO"),
     (["drain", "1", "typo"], r"--drain: there is no run directory typo"),
@@ -129,6 +130,16 @@ VERB_CASES = [
     (["compare", "a", "b", "--job", "x"], r"\"dpdriver compare\" takes no --job"),
     (["--compare", "typo", "typo"], r"--compare: there is no run directory typo"),
     (["--compare", "a", "b", "--status"], r"--compare and --status: leave one of them out"),
+    (["replay"], r"needs a word: dpdriver replay RUN --step N"),
+    (["replay", "typo"], r"--replay needs --step"),
+    (["replay", "typo", "--step", "0"], r"--step is 0, want an integer from 1"),
+    (["replay", "typo", "--step", "1"], r"--replay: there is no run directory typo, nor runs/typo"),
+    (["replay", "a", "--step", "1", "--job", "x"], r"\"dpdriver replay\" takes no --job"),
+    (["--replay", "a", "--resume"], r"--replay and --resume: leave one of them out"),
+    (["--step", "1", "--nranks", "1"], r"--step belongs to --replay and --verify"),
+    (["verify"], r"needs a word: dpdriver verify 1,2,4"),
+    (["verify", "2"], r"--verify 2: want 2 to 16 numbers of ranks, from 1 to 65536, such as 1,2,4"),
+    (["verify", "1,2", "missing.yaml"], r"--verify: on 1 rank: .*missing.yaml"),
     (["--out", "x", "--nranks", "1"], r"--out belongs to --report and --init"),
     (["trace", "1", "typo"], r"--trace: there is no run directory typo"),
     (["drain", "1 2"], r"--drain 1 2: want the number of a rank"),
@@ -258,8 +269,8 @@ class Args(dp.Case):
         verbs = re.findall(r"^  (\w+) +.*", told("help").split("\n\n")[2], re.MULTILINE)
         self.assertEqual(verbs, ["train", "evaluate", "predict", "export", "merge", "sample",
                                  "standby", "drain", "status", "trace", "report", "compare",
-                                 "secret", "init", "keys", "help"])
-        self.assertLessEqual(len(told("help").splitlines()), 44)
+                                 "replay", "verify", "secret", "init", "keys", "help"])
+        self.assertLessEqual(len(told("help").splitlines()), 46)
         options, daily = {}, {}
         for verb in verbs:
             summary, whole = told(verb, "--help"), told("help", verb)

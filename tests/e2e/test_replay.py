@@ -1,9 +1,12 @@
 """A run's hashes.csv: its rows are the same whatever the number of ranks, and none is missing or
-twice after losses.  Two runs are compared by them."""
+twice after losses.  By them two runs are compared, a step that is computed again with the run's,
+and numbers of ranks with each other."""
 
 import csv
+import json
 import os
 import re
+import shutil
 
 import dp
 from dp import DRIVER, FAILED, FINISHED, USAGE
@@ -24,6 +27,13 @@ class Runs(dp.Case):
     def rows(self, run="run"):
         with open(self.path(run, "hashes.csv"), encoding="ascii", newline="") as file:
             return list(csv.DictReader(file))
+
+    def cut(self, run, name, change):
+        """Change the lines of a run's file."""
+        with open(self.path(run, name), encoding="ascii") as file:
+            lines = file.read().splitlines()
+        with open(self.path(run, name), "w", encoding="ascii") as file:
+            file.write("".join(line + "\n" for line in change(lines)))
 
 
 class Hashes(Runs):
@@ -120,13 +130,6 @@ class Compare(Runs):
         self.assert_exit(daemon, status)
         return daemon.out if status != USAGE else daemon.text
 
-    def cut(self, run, name, change):
-        """Change the lines of a run's file."""
-        with open(self.path(run, name), encoding="ascii") as file:
-            lines = file.read().splitlines()
-        with open(self.path(run, name), "w", encoding="ascii") as file:
-            file.write("".join(line + "\n" for line in change(lines)))
-
     def test_runs(self):
         job = {"checkpoint.hashes": 4, "report.every_steps": 2}
         self.train(job=job, run="one")
@@ -162,6 +165,120 @@ class Compare(Runs):
         self.cut("four", "hashes.csv", lambda lines: lines + ["7"])
         self.assertIn("four/hashes.csv: line 3 is no row: want 4 columns, and a step above 5",
                       self.compare("compare", "one", "four", status=USAGE))
+
+
+class Replay(Runs):
+    """One run, replayed in many ways; 8 steps an epoch, checkpoints at 8, 16 and 24."""
+
+    def files(self, run):
+        return {path: (os.stat(path).st_mtime_ns, os.path.islink(path) and os.readlink(path))
+                for folder, folders, names in os.walk(self.path(run))
+                for path in (os.path.join(folder, name) for name in folders + names)}
+
+    def replay(self, step, *args, run="run", status=FINISHED):
+        """The answer of --replay; nothing is left behind but the run."""
+        before = self.files(run) if os.path.isdir(self.path(run)) else None
+        os.makedirs(self.path("tmp"), exist_ok=True)
+        daemon = self.start([DRIVER, "--replay", run, "--step", str(step), "--log-format", "json",
+                             *args], env={**self.env, "TMPDIR": self.path("tmp")})
+        self.assert_exit(daemon, status)
+        self.assertEqual(os.listdir(self.path("tmp")), [])
+        if before:
+            self.assertEqual(self.files(run), before)
+        return daemon.text if status == USAGE else json.loads(daemon.out)
+
+    def test_replay(self):
+        self.train(job=SHARES)
+        rows = {int(row["step"]): row for row in self.rows()}
+        for step, begin, end, args in ((12, 8, 12, ()), (10, 8, 12, ("--nranks", "3", "--local")),
+                                       (2, 0, 3, ()), (18, 16, 18, ("--nranks", "2", "--local"))):
+            with self.subTest(step):
+                told = self.replay(step, *args)
+                self.assertEqual((told["step"], told["from"], told["to"]), (step, begin, end))
+                self.assertIs(told["same"], True)
+                self.assertEqual(len(told["samples"]), 64)
+                self.assertEqual(len({sample["index"] for sample in told["samples"]}), 64)
+                if step in rows:
+                    self.assertEqual(told["state"], rows[step]["state"])
+                    self.assertAlmostEqual(told["loss"], float(rows[step]["loss"]), delta=1e-8)
+        # As many ranks as the run had, by default; and for people.
+        out = self.start([DRIVER, "replay", "run", "--step", "7"])
+        self.assert_exit(out, FINISHED)
+        self.assertRegex(out.out, r"(?m)^step +7 of run, computed from step 0 on, up to 9$")
+        self.assertRegex(out.out, r"(?m)^the same +3 rows of hashes.csv")
+        self.assertRegex(out.out, r"(?m)^samples +64$")
+
+    def test_differs(self):
+        """A row that is not what is computed is told, and where only rounding differs."""
+        self.train(job=SHARES)
+        shutil.copytree(self.path("run"), self.path("other"), symlinks=True)
+        self.cut("other", "hashes.csv", lambda lines: lines[:4] + [
+            lines[4].replace(lines[4].split(",")[2], "9", 1)] + lines[5:])
+        told = self.replay(10, run="other", status=FAILED)
+        self.assertEqual((told["same"], told["differs_at"]), (False, 12))
+        # Without shards another number of ranks rounds otherwise, and the text says so.
+        self.train(run="rounded", n=2)
+        told = self.replay(12, "--nranks", "1", run="rounded", status=FAILED)
+        self.assertEqual((told["same"], told["differs_at"]), (False, 9))
+        self.assertIs(self.replay(12, run="rounded")["same"], True)
+        out = self.start([DRIVER, "replay", "rounded", "--step", "12", "--nranks", "1"])
+        self.assert_exit(out, FAILED)
+        self.assertIn("the losses agree to rounding", out.out)
+
+    def test_damaged(self):
+        """A flipped bit of the checkpoint is told."""
+        self.train(n=1)
+        path = self.path("run", "checkpoints", "step-00000008", "model.safetensors")
+        with open(path, "r+b") as file:
+            file.seek(-5, os.SEEK_END)
+            byte = file.read(1)
+            file.seek(-5, os.SEEK_END)
+            file.write(bytes([byte[0] ^ 1]))
+        self.assertRegex(self.replay(10, status=USAGE), r"model.safetensors")
+        shutil.rmtree(self.path("run", "checkpoints"))
+        self.assertEqual(self.replay(10)["from"], 0)
+
+    def test_refusals(self):
+        self.train(job={"checkpoint.hashes": 0, "report.every_steps": 0, "train.epochs": 1})
+        told = self.replay(3, status=FAILED)  # nothing to compare with, but the samples are told
+        self.assertIsNone(told["same"])
+        self.assertEqual(len(told["samples"]), 64)
+        self.assertIn("--step 9: the run in run has done 8 steps", self.replay(9, status=USAGE))
+        self.assertIn("there is no run directory typo", self.replay(1, run="typo", status=USAGE))
+        self.assertIn("in the run run, where nothing is written",
+                      self.replay(3, "--run-dir", "run/again", status=USAGE))
+        self.assertIn("not there yet", self.replay(3, "--run-dir", "run", status=USAGE))
+        self.replay(3, "--run-dir", "kept", status=FAILED)
+        self.assertTrue(os.path.exists(self.path("kept", "run", "hashes.csv")))
+
+
+class Verify(Runs):
+    def verify(self, *args, job=None, status=FINISHED):
+        daemon = self.start([DRIVER, "--verify", *args, *dp.sets({**JOB, **(job or {})})])
+        self.assert_exit(daemon, status)
+        return daemon.text if status == USAGE else daemon.out
+
+    def test_verify(self):
+        out = self.verify("1,2,3", "--step", "4", job=SHARES).splitlines()
+        self.assertEqual([line.split()[:2] for line in out[1:]],
+                         [["1", "4"], ["2", "4"], ["3", "4"]])
+        self.assertEqual(sum("the same bits" in line for line in out), 2)
+        self.assertEqual(len({tuple(line.split()[1:4]) for line in out[1:]}), 1)
+        out = self.verify("1,2", "--step", "3")
+        self.assertRegex(out, r"the same to rounding: losses differ by up to \S+ of them, bits "
+                              r"from step 1 on")
+        # The updates of these ranks depend on their number.
+        out = self.verify("1,2", "--step", "6", job={"strategy.name": "local_sgd",
+                                                     "optimizer.name": "sgd", "optimizer.lr": 0.5},
+                          status=FAILED)
+        self.assertRegex(out, r"differs from step \d on")
+
+    def test_refusals(self):
+        for text in ("", "1", "1,", "0,1", "1,x", "1;2"):
+            with self.subTest(text):
+                self.assertIn("want", self.verify(text, status=USAGE))
+        self.assertRegex(self.verify("1,2", job={"model.arch": "nope"}, status=USAGE),
+                         r"--verify: on 1 rank: .*nope")
 
 
 if __name__ == "__main__":

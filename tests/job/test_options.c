@@ -112,6 +112,7 @@ static const struct row {
     {"train.accumulate", "2"},
     {"train.recompute", "blocks"},
     {"train.max_steps", "1000000000000"},
+    {"train.stop_after", "50"},
     {"train.validate_every", "0"},
     {"train.best.metric", "validation_loss"},
     {"train.best.keep", "3", {"train.best.metric=validation_accuracy"}},

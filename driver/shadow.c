@@ -1,0 +1,218 @@
+/* shadow - the files are copied, and those of the checkpoint, which may be large and which no
+ * driver writes to, are linked.  Of the events only those stay that tell of epochs: with the others
+ * a driver would look for ranks, votes and checkpoints that are not of this folder. */
+#include "driver/shadow.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/util.h"
+#include "ckpt/ckpt.h"
+#include "ckpt/file.h"
+#include "job/imported.h"
+#include "report/lines.h"
+
+/* ---- checkpoints ---- */
+
+static char *shadow_folder(const char *run, int64_t step)
+{
+    return xasprintf("%s/checkpoints/step-%08lld", run, (long long)step);
+}
+
+/* The step of a folder of this name, or -1. */
+static int64_t step_of_name(const char *name)
+{
+    char *end;
+    long long step;
+
+    if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9')
+        return -1;
+    step = strtoll(name + 5, &end, 10);
+    return *end == 0 && step < INT64_MAX / 4 ? step : -1;
+}
+
+int64_t shadow_checkpoint(const char *run, int64_t step)
+{
+    char *path = xasprintf("%s/checkpoints", run);
+    DIR *d = opendir(path);
+    struct dirent *e;
+    int64_t newest = 0;
+
+    while (d && (e = readdir(d))) {
+        const int64_t at = step_of_name(e->d_name);
+        char *folder = shadow_folder(run, at);
+
+        if (at > newest && at < step && ckpt_is_folder(folder))
+            newest = at;
+        free(folder);
+    }
+    if (d)
+        closedir(d);
+    free(path);
+    return newest;
+}
+
+int shadow_check(const char *run, int64_t step, struct err *err)
+{
+    char *folder = shadow_folder(run, step);
+    struct ckpt *c = NULL;
+    const int rc = ckpt_load_folder(folder, &c, err);
+
+    ckpt_close(c);
+    free(folder);
+    return rc;
+}
+
+/* ---- events ---- */
+
+struct past {
+    int64_t step; /* of the checkpoint */
+    int64_t last; /* the newest step that was told */
+    struct buf kept;
+};
+
+static void shadow_take_event(void *arg, const char *line, size_t n)
+{
+    struct past *p = arg;
+    json_t *o = json_loads(line, 0, NULL);
+    const char *event = json_string_value(json_object_get(o, "event"));
+    const int64_t step = json_integer_value(json_object_get(o, "step"));
+    const int is_epoch = event && !strcmp(event, "epoch");
+
+    (void)n;
+    if (is_epoch || (event && (!strcmp(event, "checkpoint") || !strcmp(event, "done"))))
+        p->last = max_i64(p->last, step);
+    if (event && (!strcmp(event, "start") || (is_epoch && step <= p->step)))
+        buf_printf(&p->kept, "%.*s\n", (int)strcspn(line, "\n"), line);
+    json_decref(o);
+}
+
+static int shadow_read_events(const char *run, struct past *p, struct err *err)
+{
+    char *path = xasprintf("%s/events.jsonl", run);
+    const int rc = lines_each(path, shadow_take_event, p, err);
+
+    free(path);
+    return rc;
+}
+
+int64_t shadow_last_step(const char *run)
+{
+    struct past p = {.step = 0};
+    struct err ignored;
+
+    (void)shadow_read_events(run, &p, &ignored);
+    buf_fini(&p.kept);
+    return max_i64(p.last, shadow_checkpoint(run, INT64_MAX));
+}
+
+/* ---- making ---- */
+
+static int shadow_mkdir(const char *path, struct err *err)
+{
+    return mkdir(path, 0777) < 0 ? err_sys(err, errno, "folder %s", path) : 0;
+}
+
+static int shadow_write(const char *path, const void *data, size_t len, struct err *err)
+{
+    int fd, rc = file_create(path, &fd, err);
+
+    if (rc < 0)
+        return rc;
+    rc = file_put(fd, path, data, len, err);
+    close(fd);
+    return rc;
+}
+
+/* may_lack: 1: the run may have no such file. */
+static int shadow_copy(const char *run, const char *name, const char *to, int may_lack,
+                       struct err *err)
+{
+    char *from = xasprintf("%s/%s", run, name), *path = xasprintf("%s/%s", to, name);
+    int64_t n_bytes = 0;
+    void *data = NULL;
+    int fd = -1, rc = 0;
+
+    if (!may_lack || access(from, F_OK) == 0)
+        rc = file_open(from, &fd, &n_bytes, err);
+    if (rc == 0 && fd >= 0)
+        rc = try_alloc(&data, (size_t)n_bytes + 1, from, err);
+    if (rc == 0 && fd >= 0)
+        rc = file_read_at(fd, from, data, (size_t)n_bytes, 0, err);
+    if (rc == 0 && fd >= 0)
+        rc = shadow_write(path, data, (size_t)n_bytes, err);
+    if (fd >= 0)
+        close(fd);
+    free(data);
+    free(from);
+    free(path);
+    return rc;
+}
+
+/* Link the files of the folder `from`, an absolute path, in the new folder `to`. */
+static int shadow_link(const char *from, const char *to, struct err *err)
+{
+    DIR *d = opendir(from);
+    struct dirent *e;
+    int rc = d ? shadow_mkdir(to, err) : err_sys(err, errno, "%s", from);
+
+    while (rc == 0 && (e = readdir(d))) {
+        char *file = xasprintf("%s/%s", from, e->d_name), *path = xasprintf("%s/%s", to, e->d_name);
+        struct stat st;
+
+        if (stat(file, &st) == 0 && S_ISREG(st.st_mode) && symlink(file, path) < 0)
+            rc = err_sys(err, errno, "link %s", path);
+        free(file);
+        free(path);
+    }
+    if (d)
+        closedir(d);
+    return rc;
+}
+
+static int shadow_link_checkpoint(const char *run, int64_t step, const char *path, struct err *err)
+{
+    char *named = shadow_folder(run, step), *from = realpath(named, NULL);
+    char *to = shadow_folder(path, step);
+    const int rc = from ? shadow_link(from, to, err) : err_sys(err, errno, "%s", named);
+
+    free(named);
+    free(from);
+    free(to);
+    return rc;
+}
+
+int shadow_make(const char *run, int64_t step, const char *path, struct err *err)
+{
+    char *checkpoints = xasprintf("%s/checkpoints", path);
+    char *events = xasprintf("%s/events.jsonl", path);
+    struct past p = {.step = step};
+    int rc = shadow_mkdir(path, err);
+
+    if (rc == 0)
+        rc = shadow_mkdir(checkpoints, err);
+    if (rc == 0)
+        rc = shadow_copy(run, "job.yaml", path, 0, err);
+    if (rc == 0)
+        rc = shadow_copy(run, IMPORTED_FILE, path, 1, err);
+    if (rc == 0)
+        rc = shadow_read_events(run, &p, err);
+    if (rc == 0)
+        rc = shadow_write(events, p.kept.data, p.kept.len, err);
+    if (rc == 0 && step > 0)
+        rc = shadow_link_checkpoint(run, step, path, err);
+    buf_fini(&p.kept);
+    free(checkpoints);
+    free(events);
+    return rc;
+}

@@ -1,0 +1,26 @@
+/* shadow - a run directory that is the past of another one: as that was when a checkpoint had just
+ * been written.  A driver that resumes it does the same steps again, and writes nothing to the run.
+ *
+ * Threads: main's. */
+#ifndef DRIVER_SHADOW_H
+#define DRIVER_SHADOW_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* The step of the newest checkpoint of `run` that was written before `step` was done; 0: there is
+ * none.  Nothing is said about its content. */
+int64_t shadow_checkpoint(const char *run, int64_t step);
+
+/* Fails with ERR_CORRUPT, ERR_IO if the checkpoint of that step is damaged; *err names the file. */
+int shadow_check(const char *run, int64_t step, struct err *err);
+
+/* The newest step that events and checkpoints of `run` tell of; 0: they tell of none. */
+int64_t shadow_last_step(const char *run);
+
+/* Make the folder `path`: job and network of `run`, its events up to `step`, and links to the files
+ * of its checkpoint of that step (0: none).  Fails with ERR_IO, ERR_CONFIG. */
+int shadow_make(const char *run, int64_t step, const char *path, struct err *err);
+
+#endif

@@ -1,0 +1,189 @@
+/* verify - each number of ranks trains in a process and a folder of its own, with a row of
+ * hashes.csv for each step; then the rows are compared with those of the first number.
+ *
+ * Failure modes: the job cannot be trained on one of the numbers, which that process says. */
+#include "driver/verify.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/log.h"
+#include "base/util.h"
+#include "config/cluster.h"
+#include "driver/again.h"
+#include "driver/parting.h"
+#include "report/hashes.h"
+
+enum { VERIFY_MOST = 16, VERIFY_STEPS = 10 };
+
+/* Losses of the first steps differ by less than this part of them if only rounding differs. */
+#define ROUNDING 1e-3
+
+struct verified {
+    int64_t n_ranks;
+    struct series_table hashes;
+};
+
+struct verify {
+    const struct options *options;
+    struct verified of[VERIFY_MOST];
+    int n;
+    int64_t n_steps;
+};
+
+/* "1,2,4" */
+static int verify_read_list(struct verify *v, struct err *err)
+{
+    const char *text = v->options->verify;
+    char *end = (char *)text;
+
+    for (const char *p = text; v->n < VERIFY_MOST; p = end + 1) {
+        const long long n = *p >= '0' && *p <= '9' ? strtoll(p, &end, 10) : 0;
+
+        if (n < 1 || n > CLUSTER_MAX_RANKS || (*end && *end != ','))
+            break;
+        v->of[v->n++].n_ranks = n;
+        if (!*end)
+            break;
+    }
+    if (v->n >= 2 && !*end)
+        return 0;
+    return err_set(err, ERR_ARG,
+                   "--verify %s: want 2 to %d numbers of ranks, from 1 to %d, such as 1,2,4", text,
+                   VERIFY_MOST, CLUSTER_MAX_RANKS);
+}
+
+static int verify_train(const struct verify *v, struct verified *one, struct again *a,
+                        struct err *err)
+{
+    char *name = xasprintf("ranks-%lld", (long long)one->n_ranks);
+    char *ranks = xasprintf("%lld", (long long)one->n_ranks);
+    char *end = xasprintf("train.stop_after=%lld", (long long)v->n_steps);
+    char *run_dir = xasprintf("%s/%s", a->folder, name), *why = NULL;
+    const char *const more[] = {"--nranks",
+                                ranks,
+                                "--port",
+                                "0",
+                                "--set",
+                                end,
+                                "--set",
+                                "checkpoint.hashes=1",
+                                "--set",
+                                "report.exec=",
+                                "--set",
+                                "report.tensorboard=false",
+                                "--set",
+                                "cluster.min_ranks=0",
+                                "--set",
+                                "cluster.max_ranks=0",
+                                "--set",
+                                "cluster.spares=0",
+                                one->n_ranks > 1 ? "--local" : NULL,
+                                NULL};
+    int status = STATUS_OK, rc = again_run(a, name, more, 0, &status, err);
+
+    if (rc == 0 && status != STATUS_OK && status != STATUS_STOPPED)
+        why = again_why(a, name);
+    if (why)
+        rc = err_set(err, ERR_CONFIG, "on %s rank%s: %s", ranks, one->n_ranks == 1 ? "" : "s", why);
+    if (rc == 0)
+        rc = series_read(run_dir, &hashes_series, &one->hashes, err);
+    if (rc >= 0 && one->hashes.n_rows == 0)
+        rc = err_set(err, ERR_CONFIG, "on %s rank%s: it was stopped before a step was done", ranks,
+                     one->n_ranks == 1 ? "" : "s");
+    free(why);
+    free(run_dir);
+    free(end);
+    free(ranks);
+    free(name);
+    return rc < 0 ? rc : 0;
+}
+
+/* ---- comparing ---- */
+
+/* The largest difference of losses at a step, as a part of the loss; INFINITY if the samples
+ * differ, or one loss is not finite. */
+static double largest_difference(const struct series_table *a, const struct series_table *b)
+{
+    double most = 0;
+
+    for (int64_t i = 0; i < a->n_rows && i < b->n_rows; i++) {
+        const double x = strtod(series_field(a, i, HASHES_LOSS), NULL);
+        const double y = strtod(series_field(b, i, HASHES_LOSS), NULL);
+        const double d = fabs(x - y) / fmax(fabs(x), 1e-30);
+
+        if (strcmp(series_field(a, i, HASHES_SAMPLES), series_field(b, i, HASHES_SAMPLES)) != 0 ||
+            !(d < INFINITY))
+            return INFINITY;
+        most = fmax(most, d);
+    }
+    return most;
+}
+
+/* Print a line about what `one` is beside the first number of ranks; 1: it is the same, at least to
+ * rounding. */
+static int verify_tell(const struct verified *first, const struct verified *one)
+{
+    const struct series_table *a = &first->hashes, *b = &one->hashes;
+    const struct parting p = parting_of_hashes(a, b, 0, INT64_MAX);
+    const int64_t last = b->n_rows - 1;
+    const double d = largest_difference(a, b);
+    struct buf text = {0};
+
+    if (one == first)
+        buf_printf(&text, "the others are compared with these");
+    else if (p.step == 0 && a->n_rows == b->n_rows)
+        buf_printf(&text, "the same bits");
+    else if (p.step == 0)
+        buf_printf(&text, "%lld steps, not %lld", (long long)b->n_rows, (long long)a->n_rows);
+    else if (d <= ROUNDING)
+        buf_printf(&text,
+                   "the same to rounding: losses differ by up to %.1g of them, bits from "
+                   "step %lld on",
+                   d, (long long)p.step);
+    else
+        buf_printf(&text, "differs from step %lld on", (long long)p.step);
+    printf("%5lld  %5lld  %-12s  %-16s  %s\n", (long long)one->n_ranks,
+           (long long)series_step(b, last), series_field(b, last, HASHES_LOSS),
+           series_field(b, last, HASHES_STATE), buf_cstr(&text));
+    buf_fini(&text);
+    return one == first || (a->n_rows == b->n_rows && (p.step == 0 || d <= ROUNDING));
+}
+
+static int verify_compare(const struct verify *v)
+{
+    int n_same = 0;
+
+    printf("ranks  steps  last loss     state             beside %lld rank%s\n",
+           (long long)v->of[0].n_ranks, v->of[0].n_ranks == 1 ? "" : "s");
+    for (int i = 0; i < v->n; i++)
+        n_same += verify_tell(&v->of[0], &v->of[i]);
+    return n_same == v->n ? STATUS_OK : STATUS_FAILED;
+}
+
+int verify_run(const struct options *o)
+{
+    struct verify v = {.options = o, .n_steps = o->step ? o->step : VERIFY_STEPS};
+    struct again a = {.folder = NULL};
+    struct err err;
+    int status = STATUS_USAGE, rc = verify_read_list(&v, &err);
+
+    if (rc == 0)
+        rc = again_init(&a, o, o->run_dir, NULL, &err);
+    for (int i = 0; i < v.n && rc == 0; i++) {
+        log_info("training %lld steps on %lld rank%s", (long long)v.n_steps,
+                 (long long)v.of[i].n_ranks, v.of[i].n_ranks == 1 ? "" : "s");
+        rc = verify_train(&v, &v.of[i], &a, &err);
+    }
+    if (rc == 0)
+        status = verify_compare(&v);
+    else
+        log_error("--verify: %s", err.msg);
+    for (int i = 0; i < v.n; i++)
+        series_table_fini(&v.of[i].hashes);
+    again_fini(&a);
+    return status;
+}
