@@ -10,7 +10,7 @@
 enum { MOST_WORDS = 12, MOST_OPTIONS = 100, TEXT = 64 };
 
 /* The words behind each verb with which it can be run. */
-static const char *const verbs[VERB_COUNT][3] = {
+static const char *const verbs[VERB_COUNT][4] = {
     [VERB_TRAIN] = {"train", "--nranks=2"},
     [VERB_EVALUATE] = {"evaluate"},
     [VERB_PREDICT] = {"predict", "--predict=out.npy"},
@@ -22,7 +22,9 @@ static const char *const verbs[VERB_COUNT][3] = {
     [VERB_STATUS] = {"status"},
     [VERB_TRACE] = {"trace", "--trace=1"},
     [VERB_REPORT] = {"report", "--report=demo"},
-    [VERB_COMPARE] = {"compare", "--compare=a", "b"},
+    [VERB_COMPARE] = {"compare", "--compare=demo"},
+    [VERB_REPLAY] = {"replay", "--replay=demo", "--step=1"},
+    [VERB_VERIFY] = {"verify", "--verify=1,2"},
     [VERB_SECRET] = {"secret", "--make-secret=new"},
     [VERB_INIT] = {"init", "--init=folder"},
     [VERB_KEYS] = {"keys"},
