@@ -98,6 +98,7 @@ struct job_train {
     struct job_early_stop early_stop;
     struct job_average average;
     double clip_norm; /* 0: off */
+    int64_t overfit;  /* train and validate with so many samples alone; 0: with all */
     int drop_last;    /* leave out an epoch's last, partial batch */
     enum nonfinite on_nonfinite;
     double audit;               /* the part of the steps whose gradients two ranks compute */

@@ -221,6 +221,11 @@ static const struct option train_rows[] = {
              "alike."},
     {"train.ignore_index", OPT_INT, AT(data.ignore_index), "-100", -2147483648.0, 2147483647,
      .help = "Labels, or target tokens, with this number count in no loss, gradient or accuracy."},
+    {"train.overfit", OPT_INT, AT(train.overfit), "0", 0, 1e12, .unit = "samples",
+     .also = "overfit_batches",
+     .help = "To find bugs: train only the first so many training samples, in the order of the "
+             "files, and validate with the same ones. A network that can learn comes to a loss near "
+             "0. With 0 all samples are trained."},
     {"train.drop_last", OPT_BOOL, AT(train.drop_last), "false",
      .help = "Leave out an epoch's last batch if it is not full."},
     {"train.on_nonfinite", OPT_CHOICE, AT(train.on_nonfinite), "stop", .choices = nonfinites,

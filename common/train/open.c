@@ -120,7 +120,7 @@ static int check_decided(const struct trainer *t, struct err *err)
                    by, validation ? "data.validation" : "data.validation_samples");
 }
 
-static int open_data(struct trainer *t, struct err *err)
+static int open_data(struct trainer *t, int is_evaluation, struct err *err)
 {
     const struct job_train *train = &t->job->train;
     int rc = open_set(t, DATASET_TRAIN, &t->train_set, err);
@@ -129,6 +129,8 @@ static int open_data(struct trainer *t, struct err *err)
         rc = trainer_check_classes(t, err);
     if (rc == 0)
         rc = open_set(t, DATASET_VALIDATION, &t->valid_set, err);
+    if (rc == 0 && train->overfit > 0 && !is_evaluation)
+        rc = trainer_overfit(t, err);
     if (rc == 0)
         rc = check_decided(t, err);
     if (rc == 0)
@@ -141,7 +143,7 @@ static int open_data(struct trainer *t, struct err *err)
                                   .global_batch = train->global_batch,
                                   .seed = (uint64_t)train->seed,
                                   .drop_last = train->drop_last,
-                                  .in_order = !t->job->data.shuffle,
+                                  .in_order = !t->job->data.shuffle || train->overfit > 0,
                                   .n_shares = t->shares.n};
     if (sampler_check(&t->sampler, err) < 0 || check_micro_batches(t, err) < 0)
         return err->code;
@@ -545,7 +547,7 @@ int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, 
     if (rc == 0)
         rc = job_check_supported(t->job, t->n_ranks, t->o.plugin ? "cuda" : "cpu", err);
     if (rc == 0)
-        rc = open_data(t, err);
+        rc = open_data(t, c->open.evaluate != NULL, err);
     if (rc == 0)
         rc = make_layout(t, err);
     if (rc == 0 && !c->open.evaluate)

@@ -87,6 +87,9 @@ struct trainer {
  * not say how. */
 int trainer_has_accuracy(const struct trainer *t);
 
+/* For train.overfit: keep its samples alone, for training and for validation (overfit.c). */
+int trainer_overfit(struct trainer *t, struct err *err);
+
 /* Check that the data's classes are the job's (data.class_names), and note their names. */
 int trainer_check_classes(struct trainer *t, struct err *err);
 /* Once the data are open: give the outputs what judges read, except the names. */

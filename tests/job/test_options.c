@@ -128,6 +128,7 @@ static const struct row {
     {"train.label_smoothing", "0.1"},
     {"train.class_weights", "1.5, 0,.25", .written = "[1.5, 0, 0.25]"},
     {"train.ignore_index", "255"},
+    {"train.overfit", "32"},
     {"train.drop_last", "true"},
     {"train.on_nonfinite", "skip"},
     {"train.audit", "0.25"},
