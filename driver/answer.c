@@ -118,6 +118,50 @@ static void answer_trace(struct driver *d, int64_t now_ns, const char *seconds, 
     }
 }
 
+/* The answer to a request that is granted with rc 0. */
+static void answer_put_text(int rc, const struct err *err, const char *text, struct buf *out)
+{
+    if (rc < 0)
+        answer_put_error(err->msg, out);
+    else
+        answer_put(json_pack("{s:s}", "text", text), out);
+}
+
+static void answer_checkpoint_now(struct driver *d, int64_t now_ns, const char *argument,
+                                  struct buf *out)
+{
+    struct err err;
+
+    (void)argument;
+    answer_put_text(driver_save(d, now_ns, &err), &err,
+                    "a checkpoint is written after the step under way\n", out);
+}
+
+static void answer_pause(struct driver *d, int64_t now_ns, const char *argument, struct buf *out)
+{
+    struct err err;
+
+    (void)argument;
+    answer_put_text(driver_pause(d, now_ns, &err), &err,
+                    "the ranks wait after the step under way, until \"dpdriver go\"\n", out);
+}
+
+static void answer_go(struct driver *d, int64_t now_ns, const char *argument, struct buf *out)
+{
+    struct err err;
+
+    (void)argument;
+    answer_put_text(driver_go(d, now_ns, &err), &err, "the ranks go on\n", out);
+}
+
+static void answer_set_live(struct driver *d, int64_t now_ns, const char *setting, struct buf *out)
+{
+    struct err err;
+
+    answer_put_text(driver_set_live(d, now_ns, setting, &err), &err,
+                    "the ranks have the new value once the step under way is done\n", out);
+}
+
 /* The argument of request `i` in this line; NULL: the line is another request. */
 static const char *argument_in(const char *line, int i)
 {

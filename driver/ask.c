@@ -1,5 +1,5 @@
-/* The client of --status, --drain and --trace: finds the one driver that is meant, and prints its
- * answer. Without --run-dir every folder in runs/ is tried. */
+/* The client of the requests to a running driver, such as --status and --drain: finds the one
+ * driver that is meant, and prints its answer. Without --run-dir every folder in runs/ is tried. */
 #include "driver/ask.h"
 
 #include <glob.h>
@@ -177,13 +177,36 @@ static char *ask_request(const struct options *o, enum request_kind kind)
         return xasprintf("%s %s", name, o->drain);
     if (kind == ASK_trace)
         return xasprintf("%s %.9g", name, o->trace_s);
+    if (kind == ASK_set_live)
+        return xasprintf("%s %s", name, o->set_live);
     return xstrdup(name);
+}
+
+static enum request_kind ask_kind(const struct options *o)
+{
+    return o->drain            ? ASK_drain
+           : o->trace_s > 0    ? ASK_trace
+           : o->checkpoint_now ? ASK_checkpoint_now
+           : o->pause          ? ASK_pause
+           : o->go             ? ASK_go
+           : o->set_live       ? ASK_set_live
+                               : ASK_status;
+}
+
+/* "--set-live" of the request set_live. */
+static char *ask_option(enum request_kind kind)
+{
+    char *option = xasprintf("--%s", request_names[kind]);
+
+    for (char *at = option; *at; at++)
+        *at = *at == '_' ? '-' : *at;
+    return option;
 }
 
 int ask_run(const struct options *o)
 {
-    const enum request_kind kind = o->drain ? ASK_drain : o->trace_s > 0 ? ASK_trace : ASK_status;
-    struct question q = {.option = xasprintf("--%s", request_names[kind]),
+    const enum request_kind kind = ask_kind(o);
+    struct question q = {.option = ask_option(kind),
                          .request = ask_request(o, kind),
                          .log_format = o->common.log_format};
     char *run_dir = NULL;

@@ -17,6 +17,7 @@
 #include "driver/check.h"
 #include "driver/evaluate.h"
 #include "driver/export.h"
+#include "driver/find_lr.h"
 #include "driver/init.h"
 #include "driver/options.h"
 #include "driver/parting.h"
@@ -212,19 +213,31 @@ static int check_possible(const struct options *o, const struct job *job, struct
     return rc == 0 ? job_check_encrypt(job, backend_name(o), !o->common.insecure, err) : rc;
 }
 
+/* The settings of the job: those of --set, and of a range test its own before them. */
+static size_t main_sets(const struct options *o, const char **set)
+{
+    if (o->find_lr)
+        return find_lr_sets(o, set);
+    for (size_t i = 0; i < o->sets.n; i++)
+        set[i] = o->sets.item[i];
+    return o->sets.n;
+}
+
 static int load_job(struct options *o, const struct evaluation *e, struct job **out,
                     struct err *err)
 {
     struct buf notes = {0};
     const int is_told = o->n_ranks > 0;
     const char *given = e->job ? e->job : o->job;
+    const char *sets[FIND_LR_MOST_SETS];
+    const size_t n_sets = main_sets(o, sets);
     char *path = given ? xstrdup(given) : NULL;
     int rc = o->resume && !o->job ? run_job_path(o, &path, err) : 0;
 
     if (rc == 0)
         rc = take_ranks_of_run(o, err);
     if (rc == 0)
-        rc = deepspeed_load(o->n_ranks, path, o->sets.item, o->sets.n, out, &notes, err);
+        rc = deepspeed_load(o->n_ranks, path, sets, n_sets, out, &notes, err);
     if (!path && !o->resume && o->sets.n > 0)
         rc = tell_demo(rc, err);
     log_notes(&notes);
@@ -386,7 +399,7 @@ static int do_as_asked(struct options *o, char **argv)
         printf("dpdriver %s\n", DPTRAIN_VERSION);
     else if (o->make_secret)
         return make_secret(o->make_secret);
-    else if (o->status || o->drain || o->trace_s > 0)
+    else if (options_ask(o))
         return ask_run(o);
     else if (o->inits.n)
         return daemon_end_output(init_run(o));

@@ -41,7 +41,7 @@ static const struct arg job_args[] = {
               "the job's name, or NAME-2 and so on if that holds a run."},
      "DIR",
      .of = OF_AGAIN | OF_JOBS | OF(EXPORT) | OF(MERGE) | OF(SAMPLE) | OF(STATUS) | OF(DRAIN) |
-           OF(TRACE) | OF(STANDBY) | OF_MAIN},
+           OF(TRACE) | OF(STANDBY) | OF_LIVE | OF_MAIN},
     {{"resume", OPT_BOOL, AT(resume),
       .help =
           "Go on with the run in the run directory, from the newest state among its followers and "
@@ -74,6 +74,15 @@ static const struct arg job_args[] = {
       .help = "Validate job, data and device, print a summary, and exit with 0 or 2."},
      NULL,
      .of = OF(TRAIN) | OF_MAIN},
+    {{"find-lr", OPT_BOOL, AT(find_lr),
+      .help =
+          "Find a learning rate: train 200 steps while the rate grows from 1e-6 to 10, print the "
+          "loss by the rate and the rate at which it falls most, write both to find_lr.csv and "
+          "find_lr.svg in the run directory, by default runs/NAME-find-lr, and exit. Nothing is "
+          "saved. --set schedule.first_lr, schedule.last_lr and train.max_steps change the test."},
+     NULL,
+     .of = OF(FIND_LR),
+     .is_rare = 1},
     {{"evaluate", OPT_BOOL, AT(evaluate),
       .help =
           "Validate the weights of --checkpoint on the whole validation set, over all ranks, print "
@@ -206,6 +215,35 @@ static const struct arg job_args[] = {
           "driver is running."},
      "SECONDS",
      .of = OF(TRACE),
+     .is_rare = 1},
+    {{"checkpoint-now", OPT_BOOL, AT(checkpoint_now),
+      .help = "Have the driver that runs on this machine in --run-dir write a checkpoint after the "
+              "step under way. Training goes on meanwhile. Exit with 0, or with 3 if no step is "
+              "trained now or no driver is running."},
+     NULL,
+     .of = OF(CHECKPOINT_NOW),
+     .is_rare = 1},
+    {{"pause", OPT_BOOL, AT(pause),
+      .help = "Have all ranks of the driver that runs on this machine in --run-dir wait after the "
+              "step under way, until --go. They keep their state and their memory. Exit with 0, or "
+              "with 3 if nothing is trained or no driver is running."},
+     NULL,
+     .of = OF(PAUSE),
+     .is_rare = 1},
+    {{"go", OPT_BOOL, AT(go),
+      .help =
+          "Have the job go on that --pause holds. Exit with 0, or with 3 if it is not paused or "
+          "no driver is running."},
+     NULL,
+     .of = OF(GO),
+     .is_rare = 1},
+    {{"set-live", OPT_STRING, AT(set_live),
+      .help = "Change a key of the job of the driver that runs on this machine in --run-dir, from "
+              "the next step on: optimizer.lr alone so far, by which the schedule's rates are "
+              "multiplied. A resumed run keeps it. Exit with 0, or with 3 if that cannot be done "
+              "or no driver is running."},
+     "KEY=VALUE",
+     .of = OF(SET_LIVE),
      .is_rare = 1},
     {{"report", OPT_STRING, AT(reports), .flags = OPT_MANY,
       .help =
@@ -372,11 +410,34 @@ static int check_replay(const struct options *o, struct err *err)
                              "137");
 }
 
+/* Check --set-live: it must fit into one line of the request.  The driver checks key and value. */
+static int check_live(const struct options *o, struct err *err)
+{
+    enum { LONGEST = 200 };
+    size_t n = 0;
+
+    while (isgraph((unsigned char)o->set_live[n]))
+        n++;
+    if (o->set_live[n] == '\0' && n <= LONGEST && strchr(o->set_live, '='))
+        return 0;
+    return err_set(err, ERR_ARG, "--set-live %.200s: want KEY=VALUE, such as optimizer.lr=0.01",
+                   o->set_live);
+}
+
+int options_ask(const struct options *o)
+{
+    return o->status || o->drain || o->trace_s > 0 || o->checkpoint_now || o->pause || o->go ||
+           o->set_live;
+}
+
 /* A driver is asked one thing. */
 static int check_questions(const struct options *o, struct err *err)
 {
-    const char *const asked[] = {o->status ? "status" : NULL, o->drain ? "drain" : NULL,
-                                 o->trace_s > 0 ? "trace" : NULL};
+    const char *const asked[] = {
+        o->status ? "status" : NULL,     o->drain ? "drain" : NULL,
+        o->trace_s > 0 ? "trace" : NULL, o->checkpoint_now ? "checkpoint-now" : NULL,
+        o->pause ? "pause" : NULL,       o->go ? "go" : NULL,
+        o->set_live ? "set-live" : NULL};
     const char *first = NULL;
 
     for (size_t i = 0; !o->wish.is_word && i < ARRAY_LEN(asked); i++) {
@@ -433,8 +494,12 @@ static void follow_verb(struct options *o)
 {
     const enum verb v = o->wish.verb;
 
+    o->find_lr |= v == VERB_FIND_LR;
     o->evaluate |= v == VERB_EVALUATE;
     o->status |= v == VERB_STATUS;
+    o->checkpoint_now |= v == VERB_CHECKPOINT_NOW;
+    o->pause |= v == VERB_PAUSE;
+    o->go |= v == VERB_GO;
     o->standby |= v == VERB_STANDBY;
     o->help_job |= v == VERB_KEYS;
 }
@@ -493,11 +558,11 @@ int options_parse(int argc, char **argv, struct options *out, struct err *err)
         return 0;
     rc = verb_check(&out->wish, &out->args, err);
     follow_verb(out);
-    if (rc < 0 || out->wish.verb == VERB_HELP || out->help_job || out->make_secret || out->status ||
-        out->trace_s > 0 || out->reports.n || out->inits.n || out->compared.n || out->verify)
+    if (rc < 0 || out->wish.verb == VERB_HELP || out->help_job || out->make_secret ||
+        out->reports.n || out->inits.n || out->compared.n || out->verify)
         return rc;
-    if (out->drain)
-        return check_drain(out, err);
+    if (options_ask(out))
+        return out->drain ? check_drain(out, err) : out->set_live ? check_live(out, err) : 0;
     if (out->replay)
         return check_replay(out, err);
     return options_check(out, err);

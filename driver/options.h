@@ -30,18 +30,20 @@ struct options {
     struct arg_list injects;
     struct injection_list inject; /* the faults that `injects` describe */
     const char *host;
-    const char *http;         /* NULL: not given */
-    const char *make_secret;  /* NULL: not given */
-    const char *drain;        /* NULL: not given */
-    double trace_s;           /* 0: not given */
-    struct arg_list reports;  /* the runs to report on */
-    struct arg_list compared; /* the runs to compare */
-    const char *replay;       /* the run; NULL: not given */
-    const char *verify;       /* numbers of ranks; NULL: not given */
-    int64_t step;             /* of --replay and --verify; 0: not given */
-    struct arg_list inits;    /* the folders to make a job file for */
-    const char *out;          /* with reports or inits: the file; NULL: not given */
-    const char *like;         /* with --help-job: the keys about this word; NULL: all */
+    const char *http;              /* NULL: not given */
+    const char *make_secret;       /* NULL: not given */
+    const char *drain;             /* NULL: not given */
+    double trace_s;                /* 0: not given */
+    int checkpoint_now, pause, go; /* requests to a running driver */
+    const char *set_live;          /* KEY=VALUE; NULL: not given */
+    struct arg_list reports;       /* the runs to report on */
+    struct arg_list compared;      /* the runs to compare */
+    const char *replay;            /* the run; NULL: not given */
+    const char *verify;            /* numbers of ranks; NULL: not given */
+    int64_t step;                  /* of --replay and --verify; 0: not given */
+    struct arg_list inits;         /* the folders to make a job file for */
+    const char *out;               /* with reports or inits: the file; NULL: not given */
+    const char *like;              /* with --help-job: the keys about this word; NULL: all */
     int64_t port;
     int n_ports;             /* the driver takes the first of so many from `port` on that is free */
     char launch[LAUNCH_JOB]; /* the launcher's name of the job, or "" */
@@ -51,6 +53,7 @@ struct options {
     int n_told;
     const char *port_file, *run_dir; /* NULL: not given */
     int local, resume, check, help_job, status, watch, standby;
+    int find_lr;            /* 1: a learning-rate range test of the job, and nothing else */
     int evaluate;           /* 1: validate a checkpoint, and train nothing */
     const char *checkpoint; /* NULL: not given, which means latest */
     int averaged;           /* 1: the averaged weights are meant, not the trained ones */
@@ -92,6 +95,9 @@ void options_give_ranks(struct options *o, int64_t n_ranks);
 
 /* Append a warning that the run tells as an event once it begins; longer ones are cut. */
 void options_tell(struct options *o, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* 1: a running driver is asked something (driver/ask.h). */
+int options_ask(const struct options *o);
 
 /* 1: --export asks for a state dict, FILE.safetensors, and not for the network. */
 int options_export_weights(const struct options *o);

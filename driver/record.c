@@ -14,6 +14,7 @@
 #include "driver/check.h"
 #include "driver/drawing.h"
 #include "driver/exec.h"
+#include "driver/find_lr.h"
 #include "driver/traces.h"
 #include "job/imported.h"
 #include "report/began.h"
@@ -24,7 +25,8 @@
 
 char *record_path(const struct options *o, const struct job *job)
 {
-    return o->run_dir ? xstrdup(o->run_dir) : xasprintf("runs/%s", job->name);
+    return o->run_dir ? xstrdup(o->run_dir)
+                      : xasprintf("runs/%s%s", job->name, o->find_lr ? "-find-lr" : "");
 }
 
 char *record_run(const struct options *o, const struct job *job)
@@ -244,6 +246,7 @@ int record_open(struct record *r, const struct options *o, const struct job *job
         run_dir_fini(&r->dir);
         return rc;
     }
+    r->rates = o->find_lr ? xcalloc(1, sizeof *r->rates) : NULL;
     r->events = record_open_events(r);
     if (job->report.every_steps > 0)
         r->metrics = series_new(r->dir.path, &metrics_series, disk);
@@ -357,6 +360,8 @@ void record_event(struct record *r, const struct session_event *ev)
         return;
     case EVENT_ROW:
         record_hold_row(r, &ev->row);
+        if (r->rates)
+            rates_add(r->rates, ev->row.step, ev->row.learning_rate, ev->row.loss);
         break;
     case EVENT_HASHES:
         record_hold_hashes(r, &ev->hashes);
@@ -380,7 +385,8 @@ void record_event(struct record *r, const struct session_event *ev)
         r->has_trained = 1;
         break;
     case EVENT_EPOCH:
-        show_epoch(r, &ev->epoch);
+        if (!r->rates)
+            show_epoch(r, &ev->epoch);
         break;
     case EVENT_CHECKPOINT:
         free(r->checkpoint);
@@ -456,6 +462,8 @@ void record_close(struct record *r, int status)
     exec_free(r->exec);
     if (r->dir.path)
         run_dir_end_training(&r->dir);
+    if (r->rates && status == STATUS_OK)
+        find_lr_write(r->rates, r->dir.path, r->job->name);
     if (r->dir.path && (status == STATUS_USAGE || (status == STATUS_STOPPED && !r->has_trained)))
         run_dir_discard(&r->dir);
     events_free(r->events);
@@ -466,6 +474,9 @@ void record_close(struct record *r, int status)
     traces_free(r->traces);
     audit_free(r->audit);
     run_dir_fini(&r->dir);
+    if (r->rates)
+        rates_fini(r->rates);
+    free(r->rates);
     free(r->row);
     free(r->hash_row);
     free(r->checkpoint);

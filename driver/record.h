@@ -14,6 +14,7 @@
 #include "report/series.h"
 #include "report/table.h"
 #include "see/board.h"
+#include "see/rates.h"
 #include "session/standby.h"
 
 struct record {
@@ -33,6 +34,7 @@ struct record {
     int n_rows, row_room;
     struct hashes_row *hash_row; /* [n_hash_rows] likewise */
     int n_hash_rows, hash_row_room;
+    struct rates *rates; /* of a range test; NULL: the job trains */
     struct table table;
     int is_live;                   /* 1: standard error is a terminal, which shows a live line */
     int has_trained;               /* 1: the ranks have formed */

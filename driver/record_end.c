@@ -15,6 +15,7 @@
 #include "driver/command.h"
 #include "driver/drawing.h"
 #include "driver/exec.h"
+#include "driver/find_lr.h"
 #include "driver/next.h"
 #include "driver/traces.h"
 #include "job/course.h"
@@ -183,7 +184,9 @@ void record_end(struct record *r, int status)
     has_hung = tell_lost(r);
     is_gone = !has_hung && ckpt_check_run_dir(r->dir.path, &ignored) < 0;
     is_deposed = events_check_owner(r->events); /* as the disk's thread has found */
-    if (status == STATUS_OK && r->options->common.log_format == LOG_TEXT)
+    if (status == STATUS_OK && r->rates)
+        find_lr_show(r->rates, r->options);
+    else if (status == STATUS_OK && r->options->common.log_format == LOG_TEXT)
         show_table(r, &(struct table_end){.seconds = r->seconds,
                                           .account = r->account,
                                           .cost = r->cost,

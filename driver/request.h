@@ -10,11 +10,15 @@
 #define DRIVER_REQUEST_H
 
 /* NAME, and the word for its argument in the help; "": it has none */
-#define REQUEST_LIST(X) \
-    X(status, "")       \
-    X(watch, "ROWS")    \
-    X(drain, "WHO")     \
-    X(trace, "SECONDS")
+#define REQUEST_LIST(X)   \
+    X(status, "")         \
+    X(watch, "ROWS")      \
+    X(drain, "WHO")       \
+    X(trace, "SECONDS")   \
+    X(checkpoint_now, "") \
+    X(pause, "")          \
+    X(go, "")             \
+    X(set_live, "KEY=VALUE")
 
 enum request_kind {
 #define X(name, argument) ASK_##name,

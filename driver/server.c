@@ -121,7 +121,7 @@ static void open_status(struct server *s)
 
     if (status_socket_open(&s->daemon.loop, s->record.dir.path, on_request, s, &s->status_socket,
                            &err) < 0)
-        log_warn("--status, --drain and --trace will not find this run: %s", err.msg);
+        log_warn("--status and the other requests will not find this run: %s", err.msg);
 }
 
 /* ---- start and end ---- */
@@ -142,7 +142,8 @@ static int open_run(struct server *s, struct err *err)
         unlink(s->options->port_file); /* so that no follower looks for this driver */
     if (rc == 0)
         open_status(s);
-    s->daemon.engine_options.run_dir = s->record.dir.path;
+    if (!s->options->find_lr) /* a range test saves nothing */
+        s->daemon.engine_options.run_dir = s->record.dir.path;
     return rc;
 }
 

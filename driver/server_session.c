@@ -247,6 +247,7 @@ static void driver_options_init(struct driver_options *d, const struct server *s
         .resume = s->record.dir.resumed ? s->record.dir.path : NULL,
         .evaluate = s->evaluation ? s->evaluation->from : NULL,
         .averaged = s->options->averaged,
+        .is_test = s->options->find_lr,
         .is_divided = strategy_choose(&j->strategy)->promises.n_holders > 0,
         .is_only_holder = strategy_choose(&j->strategy)->promises.n_holders == 1,
         .n_children = s->options->hosts_file ? (int)s->options->n_ranks : s->local.minder.n,
@@ -295,7 +296,9 @@ static void server_start_session(struct server *s, int64_t start_ns)
     struct driver_options d;
     struct daemon_host host;
     struct buf job = {0};
-    char *resume = s->evaluation ? NULL : command_resume(s->options, s->record.dir.path);
+    char *resume = s->evaluation || s->options->find_lr
+                       ? NULL
+                       : command_resume(s->options, s->record.dir.path);
     int64_t now;
 
     daemon_host(&host);

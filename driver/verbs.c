@@ -38,6 +38,21 @@ static const struct verb_row verbs[] = {
                  "  dpdriver train mnist.yaml --nranks 3     waits for two followers, each:\n"
                  "  dpfollower --root 127.0.0.1:7000\n",
          .daemon = DAEMON_AS_RANK | DAEMON_AS_RANKS},
+    [VERB_FIND_LR] =
+        {.name = "find-lr",
+         .option = "find-lr",
+         .operands = {"job"},
+         .usage = "[FILE]",
+         .line = "find a learning rate by a short test",
+         .text =
+             "Trains the job for some hundred steps while the learning rate grows, and suggests\n"
+             "the rate at which the loss falls most.  FILE is the job.  Nothing is saved but\n"
+             "find_lr.csv, find_lr.svg and the record of the test, in runs/NAME-find-lr.\n"
+             "\n"
+             "  dpdriver find-lr mnist.yaml --nranks 4 --local\n"
+             "  dpdriver find-lr mnist.yaml --set schedule.last_lr=1 --set train.max_steps=400\n",
+         .why = "leave one of them out",
+         .daemon = DAEMON_AS_RANK | DAEMON_AS_RANKS},
     [VERB_EVALUATE] =
         {.name = "evaluate",
          .option = "evaluate",
@@ -127,6 +142,46 @@ static const struct verb_row verbs[] = {
                  "writes trace.json to the run directory.  Perfetto and Chrome show it.\n"
                  "\n"
                  "  dpdriver trace 1 demo\n"},
+    [VERB_SET_LIVE] =
+        {.name = "set-live",
+         .option = "set-live",
+         .operands = {"set-live", "run-dir"},
+         .usage = "KEY=VALUE [RUN]",
+         .needs = "set-live",
+         .line = "change the rate of a running job",
+         .text = "Changes a key of the job that the driver on this machine trains, on all ranks\n"
+                 "from the same step on.  KEY is optimizer.lr so far.  A resumed run keeps it.\n"
+                 "\n"
+                 "  dpdriver set-live optimizer.lr=0.01 demo\n"},
+    [VERB_CHECKPOINT_NOW] =
+        {.name = "checkpoint-now",
+         .option = "checkpoint-now",
+         .operands = {"run-dir"},
+         .usage = "[RUN]",
+         .line = "have a running job write a checkpoint",
+         .text =
+             "Has the driver that runs on this machine write a checkpoint after the step under\n"
+             "way.  Training goes on.\n"
+             "\n"
+             "  dpdriver checkpoint-now demo\n"},
+    [VERB_PAUSE] =
+        {.name = "pause",
+         .option = "pause",
+         .operands = {"run-dir"},
+         .usage = "[RUN]",
+         .line = "have a running job wait until go",
+         .text = "Has all ranks of the driver that runs on this machine wait after the step under\n"
+                 "way.  They keep their state in memory.\n"
+                 "\n"
+                 "  dpdriver pause demo\n"},
+    [VERB_GO] = {.name = "go",
+                 .option = "go",
+                 .operands = {"run-dir"},
+                 .usage = "[RUN]",
+                 .line = "have a paused job go on",
+                 .text = "Has the job go on that \"dpdriver pause\" holds.\n"
+                         "\n"
+                         "  dpdriver go demo\n"},
     [VERB_REPORT] =
         {.name = "report",
          .option = "report",
@@ -408,7 +463,7 @@ static void put_verbs(FILE *f)
                "Trains neural networks data-parallel, as rank 0; each dpfollower is one more.\n"
                "\n");
     for (enum verb v = 0; v < VERB_COUNT; v++)
-        fprintf(f, "  %-8s %-21s %s\n", verbs[v].name, verbs[v].usage, verbs[v].line);
+        fprintf(f, "  %-14s %-21s %s\n", verbs[v].name, verbs[v].usage, verbs[v].line);
     fprintf(f, "\n"
                "  dpdriver --nranks 2 --local              the demo, on this machine\n"
                "  dpdriver train mnist.yaml --ranks gpus   all GPUs of this machine\n"
@@ -475,9 +530,9 @@ static void put_statuses(unsigned uses, FILE *f)
                    : "  0  All is done.\n"
                      "  1  The output cannot be written.\n");
     fprintf(f, "  2  The command line, the job file or the data are wrong.\n");
-    if (verbs_have(uses, OF(STATUS) | OF(DRAIN) | OF(TRACE) | OF(STANDBY)))
-        fprintf(f,
-                "  3  status, drain, trace or standby found no driver, or the driver refused.\n");
+    if (verbs_have(uses, OF(STATUS) | OF(DRAIN) | OF(TRACE) | OF_LIVE | OF(STANDBY)))
+        fprintf(f, "  3  A standby, or a request such as status, found no driver, or the driver\n"
+                   "     refused.\n");
     if (verbs_have(uses, OF(TRAIN) | OF(STANDBY)))
         fprintf(f, "  4  A signal stopped the job. --resume goes on with it.\n"
                    "\n"

@@ -17,6 +17,7 @@
 /* In the order in which they are listed.  Of two that options ask for, the later one counts. */
 enum verb {
     VERB_TRAIN,
+    VERB_FIND_LR,
     VERB_EVALUATE,
     VERB_PREDICT,
     VERB_EXPORT,
@@ -26,6 +27,10 @@ enum verb {
     VERB_DRAIN,
     VERB_STATUS,
     VERB_TRACE,
+    VERB_SET_LIVE,
+    VERB_CHECKPOINT_NOW,
+    VERB_PAUSE,
+    VERB_GO,
     VERB_REPORT,
     VERB_COMPARE,
     VERB_REPLAY,
@@ -38,11 +43,13 @@ enum verb {
 };
 
 /* For struct arg, `of`.  Rows that both daemons have name what a verb does (daemon/daemon.h). */
-#define OF(VERB)   (1u << VERB_##VERB)
-#define OF_MAIN    (1u << VERB_COUNT) /* the option stands in the summary of all verbs, too */
-#define OF_JOBS    (OF(TRAIN) | OF(EVALUATE) | OF(PREDICT))
-#define OF_AGAIN   (OF(REPLAY) | OF(VERIFY)) /* options for the ranks that they start */
-#define OF_WEIGHTS                           /* those of a checkpoint */ \
+#define OF(VERB) (1u << VERB_##VERB)
+#define OF_MAIN  (1u << VERB_COUNT) /* the option stands in the summary of all verbs, too */
+#define OF_JOBS  (OF(TRAIN) | OF(FIND_LR) | OF(EVALUATE) | OF(PREDICT))
+#define OF_AGAIN (OF(REPLAY) | OF(VERIFY)) /* options for the ranks that they start */
+#define OF_LIVE                            /* that change a job while it trains */ \
+    (OF(SET_LIVE) | OF(CHECKPOINT_NOW) | OF(PAUSE) | OF(GO))
+#define OF_WEIGHTS /* those of a checkpoint */ \
     (OF(EVALUATE) | OF(PREDICT) | OF(EXPORT) | OF(MERGE) | OF(SAMPLE))
 
 /* The thing that the command line asks for. */

@@ -41,6 +41,8 @@
 #include "base/err.h"
 #include "ckpt/safetensors.h"
 
+enum { CKPT_RECENT = 128 };
+
 /* The progress of a run, which is the same on every rank. */
 struct ckpt_state {
     int64_t step;                         /* done so far, skipped ones included */
@@ -62,6 +64,10 @@ struct ckpt_state {
     int64_t average_first;
     /* The size on which train.bucket_bytes: auto has decided; 0: nothing was decided yet. */
     int64_t bucket_bytes;
+    /* With train.on_spike: the mean losses of the newest steps, the oldest first. */
+    double recent_loss[CKPT_RECENT];
+    int64_t n_recent;
+    double live_lr; /* the rate that --set-live has put in the place of optimizer.lr; 0: none */
 };
 
 enum { CKPT_MOST_BEST = 16 };

@@ -75,6 +75,15 @@ static json_t *best_json(const struct ckpt_content *c)
     return steps;
 }
 
+static json_t *recent_json(const struct ckpt_state *s)
+{
+    json_t *losses = json_array();
+
+    for (int64_t i = 0; i < s->n_recent; i++)
+        json_array_append_new(losses, json_real(s->recent_loss[i]));
+    return losses;
+}
+
 /* of_file [CKPT_FILES]: the hashes of the files beside state.json. */
 static char *state_text(const struct ckpt_content *c, const struct hash128 *of_file)
 {
@@ -92,6 +101,10 @@ static char *state_text(const struct ckpt_content *c, const struct hash128 *of_f
     json_object_set_new(root, "data", hash_json(s->data));
     if (!hash_equal(s->base, (struct hash128){0}))
         json_object_set_new(root, "base", hash_json(s->base));
+    if (s->live_lr > 0)
+        json_object_set_new(root, "live_lr", json_real(s->live_lr));
+    if (s->n_recent > 0)
+        json_object_set_new(root, "recent_losses", recent_json(s));
     json_object_set_new(root, "best", best_json(c));
     if (c->class_names)
         json_object_set_new(root, "class_names", json_loads(c->class_names, 0, NULL));
@@ -213,6 +226,29 @@ static int state_read_hash(json_t *root, const char *path, const char *key, stru
     return 0;
 }
 
+/* The losses of train.on_spike, and the rate of --set-live.  Most runs have neither. */
+static int state_read_live(json_t *root, const char *path, struct ckpt_state *s, struct err *err)
+{
+    json_t *losses = json_object_get(root, "recent_losses"), *loss;
+    size_t i;
+
+    s->n_recent = 0;
+    s->live_lr = fmax(0, json_number_value(json_object_get(root, "live_lr"))); /* 0: missing */
+    if (!losses)
+        return 0;
+    if (!json_is_array(losses) || json_array_size(losses) > CKPT_RECENT)
+        return err_set(err, ERR_CORRUPT, "%s: \"recent_losses\" is no list of at most %d numbers",
+                       path, CKPT_RECENT);
+    json_array_foreach(losses, i, loss)
+    {
+        if (!json_is_real(loss))
+            return err_set(err, ERR_CORRUPT, "%s: \"recent_losses\": element %zu is no real number",
+                           path, i);
+        s->recent_loss[s->n_recent++] = json_real_value(loss);
+    }
+    return 0;
+}
+
 static int state_check_root(json_t *root, const char *path, struct err *err)
 {
     json_t *format = json_object_get(root, "format");
@@ -300,6 +336,8 @@ int ckpt_read_state(const char *folder, struct ckpt_state *s, struct ckpt_hashes
         rc = state_read_hash(root, path, "data", &s->data, err);
     if (rc == 0)
         rc = state_read_hash(root, path, "base", &s->base, err);
+    if (rc == 0)
+        rc = state_read_live(root, path, s, err);
     if (rc == 0)
         read_hashes(root, of);
     json_decref(root);

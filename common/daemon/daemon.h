@@ -166,8 +166,8 @@ enum daemon_bind { BIND_AUTO, BIND_NONE };
 /* The uses of a process that take these options (struct arg, `of`).  A daemon's own uses are lower
  * bits. */
 enum {
-    DAEMON_AS_RANK = 1u << 24,  /* it is a rank of a job, or can become one */
-    DAEMON_AS_RANKS = 1u << 25, /* it can start the other ranks of this machine, too */
+    DAEMON_AS_RANK = 1u << 29,  /* it is a rank of a job, or can become one */
+    DAEMON_AS_RANKS = 1u << 30, /* it can start the other ranks of this machine, too */
 };
 
 extern const struct arg daemon_args[];

@@ -35,7 +35,9 @@
 #include "optim/schedule.h"
 #include "strategy/strategy.h"
 
-#define NONFINITE_LIST(X)  X(NONFINITE_STOP, "stop") X(NONFINITE_SKIP, "skip")
+#define NONFINITE_LIST(X) X(NONFINITE_STOP, "stop") X(NONFINITE_SKIP, "skip")
+#define SPIKE_LIST(X) \
+    X(SPIKE_NONE, "none") X(SPIKE_WARN, "warn") X(SPIKE_SKIP, "skip") X(SPIKE_REWIND, "rewind")
 #define RECOMPUTE_LIST(X)  X(RECOMPUTE_NONE, "none") X(RECOMPUTE_BLOCKS, "blocks")
 #define GRAD_DTYPE_LIST(X) X(GRAD_FLOAT32, "float32") X(GRAD_BFLOAT16, "bfloat16")
 #define PRECISION_LIST(X)             \
@@ -44,6 +46,7 @@
     X(PRECISION_FLOAT16, "float16")
 
 enum nonfinite { NONFINITE_LIST(WORD_VALUE) };
+enum spike { SPIKE_LIST(WORD_VALUE) };
 enum recompute { RECOMPUTE_LIST(WORD_VALUE) };
 enum grad_dtype { GRAD_DTYPE_LIST(WORD_VALUE) };
 enum precision { PRECISION_LIST(WORD_VALUE) };
@@ -101,6 +104,8 @@ struct job_train {
     int64_t overfit;  /* train and validate with so many samples alone; 0: with all */
     int drop_last;    /* leave out an epoch's last, partial batch */
     enum nonfinite on_nonfinite;
+    enum spike on_spike;
+    double spike_deviations;    /* a loss so many above the mean of the last steps is a spike */
     double audit;               /* the part of the steps whose gradients two ranks compute */
     double replica_check;       /* the part of the steps after which replicas are compared */
     enum grad_dtype grad_dtype; /* what ranks sum; GRAD_BFLOAT16 with that precision alone */

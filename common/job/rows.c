@@ -11,6 +11,7 @@ static const char *const inits[] = {INIT_LIST(WORD_NAME) NULL};
 static const char *const missings[] = {MISSING_LIST(WORD_NAME) NULL};
 static const char *const bases[] = {BASE_LIST(WORD_NAME) NULL};
 static const char *const nonfinites[] = {NONFINITE_LIST(WORD_NAME) NULL};
+static const char *const spikes[] = {SPIKE_LIST(WORD_NAME) NULL};
 static const char *const recomputes[] = {RECOMPUTE_LIST(WORD_NAME) NULL};
 static const char *const precisions[] = {PRECISION_LIST(WORD_NAME) NULL};
 static const char *const goals[] = {GOAL_LIST(WORD_NAME) NULL};
@@ -223,9 +224,10 @@ static const struct option train_rows[] = {
      .help = "Labels, or target tokens, with this number count in no loss, gradient or accuracy."},
     {"train.overfit", OPT_INT, AT(train.overfit), "0", 0, 1e12, .unit = "samples",
      .also = "overfit_batches",
-     .help = "To find bugs: train only the first so many training samples, in the order of the "
-             "files, and validate with the same ones. A network that can learn comes to a loss near "
-             "0. With 0 all samples are trained."},
+     .help =
+         "To find bugs: train only the first so many training samples, in the order of the "
+         "files, and validate with the same ones. A network that can learn comes to a loss near "
+         "0. With 0 all samples are trained."},
     {"train.drop_last", OPT_BOOL, AT(train.drop_last), "false",
      .help = "Leave out an epoch's last batch if it is not full."},
     {"train.on_nonfinite", OPT_CHOICE, AT(train.on_nonfinite), "stop", .choices = nonfinites,
@@ -235,6 +237,17 @@ static const struct option train_rows[] = {
              "its value in either case; with stop the job then ends. With precision float16 a "
              "gradient that loss scaling made infinite is not meant: such a step is always "
              "skipped."},
+    {"train.on_spike", OPT_CHOICE, AT(train.on_spike), "none", .choices = spikes,
+     .flags = OPT_RESUME,
+     .help =
+         "A step's loss is a spike if it lies train.spike_deviations above the mean of the last "
+         "128 steps. With warn, an event tells of it. With skip, that step's update is left out "
+         "(on CPUs alone). With rewind, all ranks go back to the weights of the newest "
+         "checkpoint, and the samples since then are left out."},
+    {"train.spike_deviations", OPT_REAL, AT(train.spike_deviations), "6", 0, 1e6,
+     .flags = OPT_ABOVE | OPT_RESUME, .unit = "standard deviations",
+     .help = "The distance of a spike from the mean. A deviation counts as at least 0.01 of the "
+             "mean."},
     {"train.audit", OPT_REAL, AT(train.audit), "0", 0, 1, .flags = OPT_RESUME,
      .help = "In this part of the steps, drawn by seed and step, each rank also computes another "
              "rank's share, and the hashes of samples and gradients are compared before the "

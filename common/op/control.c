@@ -74,5 +74,6 @@ void control_read(const float *v, struct control *out)
         .n_regroup = (int)v[CONTROL_REGROUP],
         .n_ready = (int)v[CONTROL_READY],
         .is_void = v[CONTROL_VOID] > 0,
+        .is_spike = v[CONTROL_SPIKE] > 0,
     };
 }

@@ -38,6 +38,8 @@ enum {
     CONTROL_VOID = 20,   /* > 0: this step is void (op/seal.c) */
     CONTROL_READY = 21,  /* ranks that are ready for what the strategy begins when all are ready */
     CONTROL_WEIGHT = 22, /* 8 digits: sum of the targets' weights * 2^30 */
+    CONTROL_SPIKE = 30,  /* > 0: this step's update is left out (train.on_spike).  No rank packs it:
+                            each one writes it to the sum, by the same losses */
     CONTROL_LEN = 32,    /* a multiple of SEGMENT_ALIGN; the rest is zero */
 };
 
@@ -48,7 +50,7 @@ struct control {
     int64_t n_correct, n_targets;
     int64_t weight;                                            /* of all targets, units of 2^-30 */
     int n_nonfinite, n_stop, n_checkpoint, n_regroup, n_ready; /* ranks */
-    int is_void;
+    int is_void, is_spike;
 };
 
 /* Write one rank's vector, v[CONTROL_LEN].
@@ -65,11 +67,11 @@ void control_read(const float *v, struct control *out);
 #endif
 
 /* 1: the step's update is applied.  By grad_check's result and the reduced vector, gradient and
- * losses are finite on all ranks, and the step is not void. */
+ * losses are finite on all ranks, and the step is neither void nor left out as a spike. */
 OP_BOTH static inline int control_applies(const double *check, const float *control)
 {
     return check[1] == 0.0 && !(control[CONTROL_NONFINITE] > 0.0f) &&
-           !(control[CONTROL_VOID] > 0.0f);
+           !(control[CONTROL_VOID] > 0.0f) && !(control[CONTROL_SPIKE] > 0.0f);
 }
 
 /* 1: no rank requested anything at this step. */

@@ -8,7 +8,7 @@
  *   step      peak * gamma^floor(g / every)
  *   cosine    min + (peak - min) * (1 + cos(pi * t)) / 2     (Loshchilov, Hutter 2017, equation 5)
  *   linear    peak + (min - peak) * t
- *   multistep, exponential, onecycle, wsd   in their files
+ *   multistep, exponential, onecycle, wsd, range   in their files
  *   plateau   in its file; it follows the validations, by numbers of its own in the job's state
  *
  * with t = (g - W) / (total - W), which is 0 at the end of the warm-up and 1 after the last step.
@@ -135,6 +135,10 @@ struct schedule_plateau_options {
     enum goal goal; /* not GOAL_NONE */
     double factor, threshold, min_lr;
     int64_t patience, cooldown; /* validations */
+};
+
+struct schedule_range_options {
+    double first_lr, last_lr;
 };
 
 struct schedule_anneal_options { /* cosine, linear */

@@ -187,6 +187,10 @@ static void put_form(json_t *o, const struct session_event *ev)
         put_int(o, "term", ev->form.voters.term);
     }
     put_step(o, ev);
+    if (ev->form.live_lr > 0) {
+        json_object_set_new(o, "live_lr", json_real(ev->form.live_lr));
+        put_int(o, "live_step", ev->form.live_step);
+    }
     put_account(o, ev);
     put_processes(o, ev);
 }
@@ -345,6 +349,24 @@ static void put_corruption(json_t *o, const struct session_event *ev)
     events_put_text(o, "message", ev->text);
 }
 
+static void put_spike(json_t *o, const struct session_event *ev)
+{
+    put_step(o, ev);
+    events_put_real(o, "loss", ev->spike.loss);
+    events_put_real(o, "mean", ev->spike.mean);
+    events_put_real(o, "deviation", ev->spike.deviation);
+    events_put_text(o, "action", ev->text);
+    json_object_set_new(o, "back_to",
+                        ev->spike.back_to >= 0 ? json_integer(ev->spike.back_to) : json_null());
+}
+
+static void put_live(json_t *o, const struct session_event *ev)
+{
+    put_step(o, ev);
+    events_put_text(o, "key", "optimizer.lr");
+    json_object_set_new(o, "value", json_real(ev->live.lr));
+}
+
 static void put_warning(json_t *o, const struct session_event *ev)
 {
     put_rank(o, ev);
@@ -400,6 +422,10 @@ static const struct kind {
     [EVENT_REBALANCE] = {"rebalance", put_rebalance},
     [EVENT_BUCKETS] = {"buckets", put_buckets},
     [EVENT_CORRUPTION] = {"corruption", put_corruption},
+    [EVENT_SPIKE] = {"spike", put_spike},
+    [EVENT_PAUSE] = {"pause", put_step},
+    [EVENT_GO] = {"go", put_step},
+    [EVENT_LIVE] = {"live", put_live},
     [EVENT_INJECT] = {"inject", put_inject},
     [EVENT_WARNING] = {"warning", put_warning},
     [EVENT_ERROR] = {"error", events_put_error},

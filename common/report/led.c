@@ -61,11 +61,23 @@ static void note_voters(struct scan *s, const json_t *o, const char *id)
     s->has_voters = 1;
 }
 
+static double led_real(const json_t *o, const char *key)
+{
+    const double most = 3e8; /* ten years: the sum of all causes fits into 64 bits of ns */
+    double v = json_number_value(json_object_get(o, key));
+
+    return v > 0 && v < most ? v : 0;
+}
+
 /* An older version wrote no step into `form`. */
 static void note_form(struct scan *s, const json_t *o)
 {
     if (!json_is_integer(json_object_get(o, "step")))
         return;
+    if (!s->has_form) {
+        s->led.live_lr = led_real(o, "live_lr");
+        s->led.live_step = led_number(o, "live_step");
+    }
     s->has_form = 1;
     s->bound = min_i64(s->bound, led_number(o, "step"));
 }
@@ -82,14 +94,6 @@ static void led_note_epoch(struct scan *s, const json_t *o)
     if (!s->has_validated)
         s->led.validated_step = step;
     s->has_validated = 1;
-}
-
-static double led_real(const json_t *o, const char *key)
-{
-    const double most = 3e8; /* ten years: the sum of all causes fits into 64 bits of ns */
-    double v = json_number_value(json_object_get(o, key));
-
-    return v > 0 && v < most ? v : 0;
 }
 
 struct account_times led_times(const json_t *o)

@@ -48,6 +48,7 @@ enum action_kind {
 
 enum request { /* as enum engine_request */
                REQUEST_STOP = 1,
+               REQUEST_CHECKPOINT = 2,
                REQUEST_REGROUP = 4,
 };
 
@@ -89,6 +90,10 @@ enum event_kind {
     EVENT_REBALANCE,  /* rebalance; step */
     EVENT_BUCKETS,    /* buckets; step */
     EVENT_CORRUPTION, /* corruption; rank; step; text: the whole message */
+    EVENT_SPIKE,      /* spike; step; text: what is done about it */
+    EVENT_PAUSE,      /* step: the ranks wait after so many */
+    EVENT_GO,         /* step */
+    EVENT_LIVE,       /* live; step: the first one with this value */
     EVENT_INJECT,     /* inject; rank; text: what happens; step, phase */
     EVENT_WARNING,    /* rank; text, step */
     EVENT_ERROR,      /* error; rank; text, step, phase */
@@ -166,6 +171,8 @@ struct session_event {
             int n_ranks;
             int64_t generation;
             double seconds; /* since Prepare was sent */
+            double live_lr; /* the rate of --set-live, from live_step on; 0: none */
+            int64_t live_step;
             struct voters voters;
             struct session_process *process; /* [n_ranks] by rank */
         } form;
@@ -212,6 +219,10 @@ struct session_event {
             int64_t bucket_bytes; /* the least size of a bucket (layout_new's bucket_bytes) */
             int n_buckets;
         } buckets;
+        struct spike_told spike;
+        struct {
+            double lr; /* in the place of optimizer.lr */
+        } live;
         struct {
             enum corruption what;
             int is_healed;

@@ -79,6 +79,7 @@ enum engine_request {
     X(REBALANCE, rebalance)   \
     X(BUCKETS, buckets)       \
     X(CORRUPTION, corruption) \
+    X(SPIKE, spike)           \
     X(EPOCH, epoch)           \
     X(VALIDATED, validated)   \
     X(CHECKPOINT, checkpoint) \
@@ -146,6 +147,8 @@ struct cmd {
         } form;
         struct {           /* CMD_TRAIN: to the end of the epoch, unless all agree to stop before */
             int64_t epoch; /* from 1 */
+            double live_lr; /* from live_step on in the place of optimizer.lr; 0: none */
+            int64_t live_step;
         } train;
         struct { /* CMD_VALIDATE */
             int64_t epoch;
@@ -287,6 +290,13 @@ struct spans_piece {        /* of what a rank recorded for a timeline (base/span
     int n;
 };
 
+struct spike_told { /* a step whose loss was far above those before (train.on_spike) */
+    int64_t step;   /* from 0 */
+    double loss, mean, deviation; /* of the step; of those before */
+    int does;                     /* enum spike (job/job.h) */
+    int64_t back_to; /* all ranks went back to the state of so many steps; -1: they did not */
+};
+
 struct report {
     struct mail mail;
     enum report_kind kind;
@@ -342,6 +352,7 @@ struct report {
                 bucket_bytes; /* what each bucket holds at least, but the first and last */
             int n_buckets;
         } buckets;
+        struct spike_told spike; /* REPORT_SPIKE: rank 0's alone, not sent */
         struct {           /* REPORT_CORRUPTION: rank 0's alone, not sent: a rank has wrong bits */
             int64_t step;  /* steps done so far */
             int rank;      /* the rank at fault, or one of those of which one is */

@@ -80,6 +80,8 @@ static void init_machines(struct driver *d)
                      .suspect_from = -1,
                      .n_fruitless_at = xcalloc((size_t)d->n_seats, sizeof(int))}};
     d->run = (struct run){.d = d, .seats = seats, .first_step_s = -1, .saved_step = -1};
+    d->run.live_lr = o->led.live_lr;
+    d->run.live_step = o->led.live_step;
     d->watch = (struct watch){.d = d, .seats = seats};
 }
 

@@ -53,6 +53,8 @@ struct led {
     struct account_past account; /* where the time of the run went */
     struct energy_sums energy;   /* what it took */
     struct voters voters;        /* of the newest formation in which a standby votes */
+    double live_lr;              /* what that formation says of --set-live; 0: nothing */
+    int64_t live_step;
     int is_done; /* 1: the ranks of that formation were told that the job is finished */
 };
 
@@ -71,6 +73,8 @@ struct driver_options { /* copied; texts may be NULL where said */
     const char *launch;     /* the launcher's name of the job; NULL: there is none */
     const char *resume;     /* run directory to resume from; NULL: start afresh */
     const char *evaluate;   /* as CMD_OPEN's: validate these weights once, and end; NULL: train */
+    int is_test;            /* 1: nothing is saved, and numbers that are not finite end the job in
+                               order */
     int is_divided;         /* 1: each rank holds a part of the state, so none can save it alone */
     int is_only_holder;     /* 1: no other rank has a copy of a rank's part */
     int n_children;         /* followers that end with this process (--local, --ranks) */
@@ -180,6 +184,20 @@ int driver_drain(struct driver *d, int64_t now_ns, const char *who, struct drain
 #define DRIVER_LONGEST_TRACE_NS (INT64_C(60) * 1000000000)
 int driver_trace(struct driver *d, int64_t now_ns, int64_t duration_ns, int *n_ranks,
                  struct err *err);
+
+/* The operator wants something of the run while it trains.  All ranks act on it after the same
+ * step.
+ * Each fails with ERR_REFUSED, and then nothing happens: nothing is trained now, or the job is
+ * ending; and as said.
+ *
+ * driver_save      write a checkpoint
+ * driver_pause     wait after the step, until driver_go; already paused
+ * driver_go        not paused
+ * driver_set_live  setting: KEY=VALUE, optimizer.lr alone so far; ERR_ARG: it is no such setting */
+int driver_save(struct driver *d, int64_t now_ns, struct err *err);
+int driver_pause(struct driver *d, int64_t now_ns, struct err *err);
+int driver_go(struct driver *d, int64_t now_ns, struct err *err);
+int driver_set_live(struct driver *d, int64_t now_ns, const char *setting, struct err *err);
 
 void driver_tick(struct driver *d, int64_t now_ns);
 int64_t driver_deadline(const struct driver *d); /* when to tick next; INT64_MAX once finished */

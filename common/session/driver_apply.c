@@ -76,6 +76,7 @@ void done_form(struct driver *d)
     if (run_formed(&d->run))
         recover_resume_training(&d->formation);
     ledger_formed(d);
+    run_take_live(&d->run);
     form_say(d);
     trace_formed(&d->watch);
     succession_formed(&d->membership);
@@ -183,6 +184,8 @@ void driver_try(struct driver *d)
         return;
     let_go(d);
     seats_fill(&d->membership);
+    if (pause_holds(&d->formation))
+        return;
     if (!succession_holds_up(&d->membership, &x))
         x = recover_choose(&d->formation);
     driver_apply(d, x);

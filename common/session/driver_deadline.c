@@ -70,7 +70,7 @@ int64_t deadline_ms(const struct driver *d)
 int64_t deadline_of_stage(const struct driver *d)
 {
     if (d->stage == STAGE_WAIT)
-        return recover_deadline(d);
+        return pause_is_on(d) ? INT64_MAX : recover_deadline(d);
     if (!deadlines[d->stage].name)
         return INT64_MAX;
     int64_t since = d->stage_ms;

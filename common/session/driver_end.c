@@ -242,7 +242,7 @@ static int is_state_good(const struct driver *d, const struct cause *c)
 /* 1: rank 0 has a state to save, and needs no other rank for that. */
 static int can_save_alone(const struct driver *d)
 {
-    return !d->o.evaluate && !(d->o.is_divided && d->membership.n_ranks > 1);
+    return !d->o.evaluate && !d->o.is_test && !(d->o.is_divided && d->membership.n_ranks > 1);
 }
 
 static void fail_for_good(struct driver *d, const struct cause *c)
@@ -398,7 +398,7 @@ void end_stop_first(struct driver *d)
                  d->ending.stop_why, d->o.evaluate ? "the evaluation" : "training");
         return;
     }
-    if (d->o.evaluate) { /* there is nothing to save */
+    if (d->o.evaluate || d->o.is_test) { /* there is nothing to save */
         end_at_once(d);
         return;
     }

@@ -285,6 +285,8 @@ void form_say(const struct driver *d)
                         .form = {.n_ranks = d->membership.n_ranks,
                                  .generation = d->formation.generation,
                                  .seconds = 1e-9 * (double)(d->now_ns - d->formation.since_ns),
+                                 .live_lr = d->run.live_lr,
+                                 .live_step = d->run.live_step,
                                  .voters = d->membership.succession.next,
                                  .process = list_processes(d)}});
 }

@@ -385,7 +385,8 @@ int recover_wants_regroup(const struct driver *d)
     for (int k = 1; k < d->membership.n_ranks; k++)
         if (d->seats[k].leaving)
             return 1;
-    return d->ending.hands_over || succession_wants_regroup(d) ||
+    return d->ending.hands_over || succession_wants_regroup(d) || pause_is_on(d) ||
+           d->run.is_live_new ||
            (d->now_ms - d->formation.formed_ms >= d->o.cluster.join_interval_ms &&
             d->membership.n_ranks < recover_n_wanted(d));
 }

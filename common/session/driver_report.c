@@ -103,6 +103,27 @@ static void note_buckets(struct driver *d, int rank, struct report *r)
     driver_event(d, &e);
 }
 
+static void note_spike(struct driver *d, int rank, struct report *r)
+{
+    static const char *const done[] = {"none", "warn", "skip", "rewind"}; /* enum spike */
+    const struct spike_told *s = &r->spike;
+    struct session_event e = event_of_job(EVENT_SPIKE, s->step);
+    (void)rank;
+    ASSERT((size_t)s->does < ARRAY_LEN(done));
+    e.spike = *s;
+    e.text = xstrdup(done[s->does]);
+    driver_event(d, &e);
+    if (s->back_to >= 0)
+        queue_log(d->out, LOG_WARN,
+                  "step %lld: its loss is %.6g, the mean before it %.6g: all ranks go back to the "
+                  "weights of step %lld, and the samples since then are left out (train.on_spike)",
+                  (long long)s->step, s->loss, s->mean, (long long)s->back_to);
+    else
+        queue_log(d->out, LOG_WARN, "step %lld: its loss is %.6g, the mean before it %.6g%s",
+                  (long long)s->step, s->loss, s->mean,
+                  strcmp(e.text, "skip") != 0 ? "" : ": it is left out (train.on_spike)");
+}
+
 /* A piece of a rank's timeline.  Spares record nothing that counts.  A rank sends to this driver,
  * too, what the driver before it had asked for. */
 static void note_spans(struct driver *d, int rank, struct report *r)
@@ -200,6 +221,7 @@ static const struct news {
     [REPORT_BUCKETS] = {note_buckets, 1, 1},  [REPORT_CORRUPTION] = {corruption_note, 1, 1},
     [REPORT_STEP] = {note_step, 1, 0},        [REPORT_FAULT] = {note_fault, 0, 0},
     [REPORT_WARNING] = {note_warning, 0, 0},  [REPORT_SPANS] = {note_spans, 0, 1},
+    [REPORT_SPIKE] = {note_spike, 1, 1},
 };
 
 /* The row of the report, or NULL. */

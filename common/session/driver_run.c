@@ -25,7 +25,9 @@ int run_nothing_to_do(const struct driver *d, int64_t step)
 /* 1: the job has trained all that it asks for. */
 static int run_is_complete(const struct driver *d)
 {
-    return d->run.last.end == EPOCH_MAX_STEPS || run_nothing_to_do(d, d->run.step);
+    return d->run.last.end == EPOCH_MAX_STEPS ||
+           (d->o.is_test && d->run.last.end == EPOCH_NONFINITE) ||
+           run_nothing_to_do(d, d->run.step);
 }
 
 struct cmd *run_train(struct run *r)
@@ -42,6 +44,8 @@ struct cmd *run_train(struct run *r)
     ASSERT(r->epoch >= 1 && r->step <= r->epoch * r->steps_per_epoch);
     ASSERT(r->step >= (r->epoch - 1) * r->steps_per_epoch);
     c->train.epoch = r->epoch;
+    c->train.live_lr = r->live_lr;
+    c->train.live_step = r->live_step;
     return c;
 }
 
@@ -207,6 +211,7 @@ static int is_epoch_due(int64_t epoch, int64_t every) { return every > 0 && epoc
 const char *run_reason(const struct driver *d)
 {
     return d->run.stops_early                                    ? "early_stop"
+           : d->run.last.end == EPOCH_NONFINITE                  ? "nonfinite"
            : d->o.max_steps > 0 && d->run.step >= d->o.max_steps ? "max_steps"
                                                                  : "epochs";
 }
@@ -290,7 +295,7 @@ static struct decision after_validation(struct run *r)
     int is_last = r->is_final || d->ending.n_stops > 0;
     run_say_epoch(r);
     r->is_final = is_last;
-    if (r->saved_step == r->step ||
+    if (d->o.is_test || r->saved_step == r->step ||
         (!is_last && !r->is_kept && !is_epoch_due(r->epoch, d->o.checkpoint_every_epochs)))
         return next_epoch(d);
     return decide(DECIDE_CHECKPOINT);
@@ -328,7 +333,7 @@ struct decision run_trained(struct run *r)
         r->step = own->epoch.step;
         return decide(DECIDE_REGROUP); /* even if no rank wants it: only Prepare ends the request */
     }
-    if (r->last.end == EPOCH_NONFINITE)
+    if (r->last.end == EPOCH_NONFINITE && !d->o.is_test)
         note_nonfinite(r);
     int is_cut = r->nonfinite ||
                  (!run_is_complete(d) && (d->ending.n_stops > 0 || r->last.end == EPOCH_STOPPED));

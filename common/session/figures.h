@@ -68,7 +68,7 @@ enum figure_when { ALWAYS, IF_ABOVE_0 };
 
 #define EPOCH_FIGURES_LAST(X) \
     X(n_skipped, int64_t, OF_RANK_0, "steps_skipped", IF_ABOVE_0, \
-      "steps that were skipped because of numbers that are not finite") \
+      "steps that were left out, as spikes or for numbers that are not finite") \
     X(n_left_out, int64_t, OF_RANK_0, "left_out", IF_ABOVE_0, \
       "those of `samples` that could not be read (`data.on_corrupt: skip`)") \
     X(loss_scale, double, OF_RANK_0, "loss_scale", IF_ABOVE_0, \

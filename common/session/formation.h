@@ -44,6 +44,8 @@ struct formation {          /* the ranks that train together */
     int64_t formed_ms; /* when all ranks held the state */
     int has_formed;    /* 1: ranks have formed at least once in this job */
     int n_answers;     /* ranks that have answered this stage's command */
+    int is_pausing;    /* 1: the operator wants the ranks to wait in STAGE_WAIT */
+    int is_pause_said; /* 1: they do, and the event is out */
     int first_answer;  /* the rank whose answer came first */
     struct recovery recovery;
 };
@@ -90,6 +92,10 @@ int recover_n_wanted(const struct driver *d); /* ranks that the next formation s
 int recover_min_ranks(const struct driver *d);
 int recover_n_ready(const struct driver *d);                                  /* of all seats */
 void recover_leave(struct formation *f, int rank, char *why, int is_drained); /* takes why */
+
+/* driver_live.c */
+int pause_is_on(const struct driver *d); /* 1: the ranks are to wait, unless the job stops */
+int pause_holds(struct formation *f);    /* the same in STAGE_WAIT, and then it is told */
 
 /* driver_drain.c */
 struct meant { /* the seats that the operator means; seat is for free() */

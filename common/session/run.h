@@ -34,6 +34,9 @@ struct run {                /* training and its results */
     int is_saving_last;        /* 1: the engine answers when the checkpoint is on disk */
     int data_wait_cause;       /* enum wait_cause */
     double data_wait_share;    /* part of the epoch so far in which rank 0 waited for data */
+    double live_lr;            /* of --set-live, in the place of optimizer.lr; 0: none */
+    int64_t live_step;         /* the first step with it */
+    int is_live_new;           /* 1: it is that of the next formation */
     int64_t saved_step;        /* step of the newest checkpoint of this process; -1: none */
     char *saved_path;          /* its path */
     int is_dir_gone;           /* the checkpoint after it failed: the run directory is gone */
@@ -61,6 +64,9 @@ int run_is_saving(const struct driver *d);      /* rank 0 writes a checkpoint in
 void run_note_step(struct run *r, const struct report *step); /* rank 0's */
 void run_stepped(struct run *r, int rank, double rss_mib);
 void run_fini(struct run *r);
+
+/* driver_live.c */
+void run_take_live(struct run *r); /* --set-live: the formation is there from which it counts */
 
 /* driver_results.c */
 struct decision run_note_validation(struct run *r);              /* an accusation, or nothing */

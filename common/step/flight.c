@@ -245,7 +245,10 @@ static int read_result(struct stepper *t, struct step_result *out, struct err *e
         return err_set(err, ERR_CANCELED, "its collectives were stopped");
     out->has_bad_losses = r[SEALED_BAD_LOSSES] > 0;
     out->has_bad_grad = r[SEALED_BAD_GRAD] != 0;
-    out->applied = out->control.n_nonfinite == 0 && r[SEALED_BAD_GRAD] == 0;
+    out->is_spike =
+        out->control.is_spike && out->control.n_nonfinite == 0 && r[SEALED_BAD_GRAD] == 0;
+    out->applied =
+        out->control.n_nonfinite == 0 && r[SEALED_BAD_GRAD] == 0 && !out->control.is_spike;
     out->grad_norm = grad_norm(t, f, r);
     t->waited_ns += (int64_t)r[SEALED_WAITED_NS];
     t->loss_scale = t->layout->has_scaler ? (double)r[SEALED_SCALER + SCALER_SCALE] : 0;

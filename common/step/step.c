@@ -40,7 +40,11 @@ double step_rate(const struct stepper *t, int64_t step)
     const struct schedule_span span = {t->steps_per_epoch, t->total_steps, coll_size(t->coll),
                                        t->loop->v + LOOP_SCHEDULE};
 
-    return schedule_rate(&t->job->schedule, &t->job->optimizer, &span, step);
+    const double lr = optimizer_lr(&t->job->optimizer),
+                 live = t->live_lr > 0 && step >= t->live_step ? t->live_lr : t->state->at.live_lr,
+                 rate = schedule_rate(&t->job->schedule, &t->job->optimizer, &span, step);
+
+    return live > 0 && lr > 0 ? rate * (live / lr) : rate;
 }
 
 int step_n_micros(const struct stepper *t, const struct sampler_step *at)
@@ -364,6 +368,21 @@ static int sum_checks(struct stepper *t, struct err *err)
     return rc == 0 ? reducer_sum_check(t->reducer, t->buffers->numbers->check, err) : rc;
 }
 
+/* The sums of all ranks are there: leave the update out if the loss is above the limit.  The host
+ * cannot do that on a device, which goes on to the update by itself. */
+static void step_mark_spike(struct stepper *t)
+{
+    float *control = t->buffers->control;
+    const double limit = backend_queues(t->backend) ? HUGE_VAL : t->hooks.loss_limit(t->hooks.arg);
+    struct control c;
+
+    if (limit == HUGE_VAL)
+        return;
+    control_read(control, &c);
+    control[CONTROL_SPIKE] =
+        control_mean_loss(c.loss, control_weight_kept(c.weight)) > limit ? 1.0f : 0.0f;
+}
+
 static int wait_for_strategy(struct stepper *t, struct err *err)
 {
     int64_t traced_ns;
@@ -373,6 +392,8 @@ static int wait_for_strategy(struct stepper *t, struct err *err)
     traced_ns = spans_begin();
     rc = reducer_finish(t->reducer, err);
     spans_end(traced_ns, "wait for all-reduces", "wait");
+    if (rc == 0)
+        step_mark_spike(t);
     return rc == 0 && t->state->shards ? sum_checks(t, err) : rc;
 }
 

@@ -45,6 +45,9 @@ struct step_hooks {
     /* 1: all ranks need their state at rest when `step` is done, so no step is queued behind it.
      * The same on all ranks. */
     int (*rests)(void *arg, int64_t step);
+    /* The mean loss above which the step's update is left out; HUGE_VAL: none.  The same on all
+     * ranks. */
+    double (*loss_limit)(void *arg);
     /* 1: this rank alone needs that, so it queues the next step later. */
     int (*looks)(void *arg, int64_t step);
     /* 1: gradients of the step are computed by a second rank, too.  The same on all ranks. */
@@ -76,6 +79,9 @@ struct stepper {
     struct state *state;
     const struct loop *loop; /* of the state */
     struct ring *ring;       /* the record of collectives */
+
+    double live_lr;    /* from live_step on in the place of optimizer.lr; 0: none */
+    int64_t live_step; /* before it, state->at.live_lr counts */
 
     /* The parts, which step_close frees. */
     struct buffers *buffers;
@@ -111,6 +117,7 @@ struct step_result {
     int applied;         /* 0: something was not finite */
     int has_bad_losses;  /* 1: one of this rank's losses was not finite */
     int has_bad_grad;    /* 1: the gradient that this rank's update used is not finite */
+    int is_spike;        /* 1: not applied because of its loss (train.on_spike) */
     int overflowed;      /* 1: not applied because the loss scale was too large; the scale is
                             lowered, and train.on_nonfinite does not apply */
     int64_t n_kept;      /* parameters that the update left as they were, because their new values

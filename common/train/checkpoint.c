@@ -240,10 +240,11 @@ static uint8_t answer_now(struct trainer *t)
 
     if (!t->saver)
         return SAVE_NEVER;
-    /* With own updates the ranks have just met for this checkpoint, so it cannot come later.
+    /* With own updates the ranks have just met for this checkpoint, so it cannot come later.  Nor
+     * can one to which all ranks may go back, since that must not depend on the disk's speed.
      * saver_begin waits for the one under way. */
     if (reducer_promises(t->step.reducer)->updates_are_own ||
-        !saver_under_way(t->saver, &step, &seconds))
+        t->job->train.on_spike == SPIKE_REWIND || !saver_under_way(t->saver, &step, &seconds))
         return SAVE_NOW;
     warn_slow_disk(t, step, seconds);
     return SAVE_LATER;
@@ -275,6 +276,8 @@ int trainer_save_if_due(struct trainer *t, const struct step_result *s, int64_t 
 
     if ((every > 0 && step % every == 0) || s->control.n_checkpoint > 0)
         trainer_make_checkpoint_due(t, step);
+    if (s->control.n_checkpoint > 0 && t->hooks.saved)
+        t->hooks.saved(t->hooks.arg);
     if (!t->saver && !trainer_is_divided(t)) { /* rank 0 writes it, now or later, by itself */
         if (t->is_checkpoint_due && step != last)
             begin_due(t, step);

@@ -69,6 +69,11 @@ static unsigned engine_requests(void *arg)
     return atomic_load(&((struct engine *)arg)->requests);
 }
 
+static void engine_saved(void *arg)
+{
+    atomic_fetch_and(&((struct engine *)arg)->requests, ~(unsigned)ENGINE_REQUEST_CHECKPOINT);
+}
+
 static int engine_canceled(void *arg)
 {
     struct engine *e = arg;
@@ -300,6 +305,7 @@ static int engine_obey(struct engine *e, const struct cmd *c, struct report *r, 
         r->formed.from_checkpoint = trainer_took_checkpoint(e->trainer);
         return rc;
     case CMD_TRAIN:
+        trainer_set_rate(e->trainer, c->train.live_lr, c->train.live_step);
         return trainer_train(e->trainer, c->train.epoch, r, err);
     case CMD_VALIDATE:
         if (c->validate.predicts)
@@ -413,6 +419,7 @@ int engine_new(const struct engine_options *o, struct mailbox *reports, struct e
     struct trainer_options to = {.n_threads = o->n_threads, .run_dir = o->run_dir};
     struct trainer_hooks hooks = {.report = engine_send,
                                   .requests = engine_requests,
+                                  .saved = engine_saved,
                                   .canceled = engine_canceled,
                                   .at = engine_at,
                                   .stepped = engine_stepped};

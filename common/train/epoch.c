@@ -210,7 +210,7 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct timing *m, enum ep
     while (at->step < last) {
         const int64_t n_samples = sampler_at(&t->sampler, at->step).n;
         struct step_result s;
-        int rc = buckets_if_due(t, last, err);
+        int is_rewound, rc = buckets_if_due(t, last, err);
 
         if (rc == 0)
             rc = balance_if_due(t, last, err);
@@ -220,14 +220,23 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct timing *m, enum ep
         rc = trainer_run_step(t, last, &s, err);
         if (rc < 0)
             return err_wrap(err, "step %lld", (long long)at->step);
-        if (!s.applied && !s.overflowed && t->job->train.on_nonfinite == NONFINITE_STOP) {
+        if (!s.applied && !s.overflowed && !s.is_spike &&
+            t->job->train.on_nonfinite == NONFINITE_STOP) {
             *end = EPOCH_NONFINITE;
             return step_leave(&t->step, err);
         }
-        if (!s.applied && (!s.overflowed || t->rank == 0)) /* all ranks see the same overflow */
+        if (!s.applied && !s.is_spike &&
+            (!s.overflowed || t->rank == 0)) /* all ranks see the same overflow */
             warn_skipped(t);
+        is_rewound = spike_judge(t, &s);
         begin_row(t);
         add_up(at, &s, n_samples);
+        if (t->step.live_lr > 0 && at->step > t->step.live_step)
+            at->live_lr = t->step.live_lr;
+        if (is_rewound)
+            rc = spike_rewind(t, err);
+        if (rc < 0)
+            return rc;
         if (t->step.average)
             average_note(t->step.average);
         rc = end_step(t, &s, last, err);
@@ -406,6 +415,12 @@ static int renew_statistics(struct trainer *t, int64_t epoch, struct timing *m, 
 
     m->start_ns += clock_mono_ns() - since_ns;
     return rc;
+}
+
+void trainer_set_rate(struct trainer *t, double lr, int64_t step)
+{
+    t->step.live_lr = lr;
+    t->step.live_step = step;
 }
 
 int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct err *err)

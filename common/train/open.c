@@ -561,6 +561,8 @@ int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, 
         rc = check_statistics(t, err);
     if (rc == 0)
         rc = check_contrasts(t, err);
+    if (rc == 0 && !c->open.evaluate)
+        rc = spike_check(t, err);
     if (rc == 0)
         rc = flip_check(c->open.inject, t->layout, err);
     if (rc == 0)

@@ -1,5 +1,6 @@
 /* steps - the trainer's side of a step: the answers to what step/ asks (step_hooks), and what is
  * done with a step's result: explaining it, and measuring the rank's speed. */
+#include <math.h>
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -47,14 +48,22 @@ static int ends_with_checkpoint(const struct trainer *t, int64_t step)
     return every > 0 && (step + 1) % every == 0;
 }
 
-/* The ranks meet after the step (train/meet.h), tell each other their speeds, or compare their
- * replicas. */
+/* The ranks meet after the step (train/meet.h), tell each other their speeds, compare their
+ * replicas, or may all go back to a checkpoint. */
 static int steps_rests(void *arg, int64_t step)
 {
     const struct trainer *t = arg;
 
     return (reducer_promises(t->step.reducer)->updates_are_own && ends_with_checkpoint(t, step)) ||
-           balance_is_due(t, step + 1) || inspect_compares_after(t, step + 1);
+           balance_is_due(t, step + 1) || inspect_compares_after(t, step + 1) ||
+           t->job->train.on_spike == SPIKE_REWIND;
+}
+
+static double steps_loss_limit(void *arg)
+{
+    const struct trainer *t = arg;
+
+    return t->job->train.on_spike >= SPIKE_SKIP ? spike_limit(t) : HUGE_VAL;
 }
 
 /* This rank has a part in a checkpoint of the step, or hashes its state. */
@@ -83,6 +92,7 @@ void trainer_open_step(struct trainer *t)
                                    .canceled = steps_canceled,
                                    .warn = steps_warn,
                                    .rests = steps_rests,
+                                   .loss_limit = steps_loss_limit,
                                    .looks = steps_looks,
                                    .audits = steps_audits,
                                    .found = steps_found};
@@ -111,6 +121,8 @@ static int steps_explain(struct trainer *t, const struct step_result *s, struct 
             explain_kept(t, s->n_kept, s->lowest_kept);
         return 0;
     }
+    if (s->is_spike)
+        return 0;
     if (!s->overflowed)
         return explain_nonfinite(t, s, err);
     snprintf(t->note, sizeof t->note, "a gradient overflowed in float16; the loss scale is %g",

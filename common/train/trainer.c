@@ -376,6 +376,60 @@ int trainer_form(struct trainer *t, int source, struct err *err)
     return rc == 0 ? meet_is_over(t, err) : rc;
 }
 
+/* Open the checkpoint of this step, or if it is not there the newest one. */
+static int open_checkpoint(struct trainer *t, int64_t step, struct ckpt **out, struct err *err)
+{
+    char *folder = xasprintf("%s/checkpoints/step-%08lld", t->o.run_dir, (long long)step);
+    int rc = ckpt_load_folder(folder, out, err);
+
+    if (rc < 0) {
+        trainer_warn_at(t, t->state->at.step, err->msg);
+        rc = ckpt_load_latest(t->o.run_dir, trainer_warn, t, out, err);
+    }
+    free(folder);
+    return rc;
+}
+
+/* Rank 0 loads what all ranks go back to. */
+static int load_back(struct trainer *t, int64_t step, struct err *err)
+{
+    struct ckpt *c = NULL;
+    int rc = CKPT_NONE;
+
+    if (t->saver)
+        saver_finish(t->saver);
+    if (t->o.run_dir && step > 0)
+        rc = open_checkpoint(t, step, &c, err);
+    if (rc == 0)
+        rc = state_load(t->state, c, err);
+    else if (rc == CKPT_NONE) {
+        t->state->at = trainer_beginning(t);
+        rc = state_init(t->state, t->job, err);
+    }
+    ckpt_close(c);
+    return rc;
+}
+
+int trainer_go_back(struct trainer *t, int64_t step, int *is_loaded, struct err *err)
+{
+    const int64_t id =
+        ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_UPDATE, RING_OF_STATE);
+    int rc = t->rank == 0 ? load_back(t, step, err) : 0;
+
+    *is_loaded = t->rank == 0 && rc == 0;
+    ring_run(t->ring, id, clock_mono_ns());
+    if (rc == 0 && t->n_ranks > 1)
+        rc = state_broadcast(t->state, t->step.coll, 0, err);
+    ring_end(t->ring, id, clock_mono_ns(), rc < 0);
+    if (rc == 0 && t->step.average && average_is_stale(t->step.average))
+        rc = remake_update(t, err);
+    if (rc == 0)
+        rc = read_loss_scale(t, err);
+    if (rc == 0)
+        rc = loop_read(&t->loop, t->state, err);
+    return rc == 0 ? update_refresh(t->step.update, err) : rc;
+}
+
 /* ---- memory ---- */
 
 double rss_mib(void)

@@ -32,7 +32,10 @@ struct trainer_hooks {
     /* Takes r: steps, warnings, spans; and checkpoints, these from the saver's thread. */
     void (*report)(void *arg, struct report *r);
     unsigned (*requests)(
-        void *arg);             /* the requests made on this rank: enum engine_request, or-ed */
+        void *arg); /* the requests made on this rank: enum engine_request, or-ed */
+    /* All ranks have acted on a request for a checkpoint, so it is no more; NULL: nobody is told.
+     */
+    void (*saved)(void *arg);
     int (*canceled)(void *arg); /* 1: leave as soon as possible */
     /* The trainer enters a phase; bucket: the one that it waits for, or -1. */
     void (*at)(void *arg, enum phase phase, int64_t epoch, int64_t step, int64_t bucket);
@@ -87,6 +90,9 @@ int trainer_took_checkpoint(const struct trainer *t);
  * sums once more: a fault may have come between the epoch's end and the driver's receipt of the
  * report. */
 int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct err *err);
+/* From this step on `lr` is in the place of optimizer.lr, and the schedule's rates are multiplied
+ * accordingly; 0: nothing is.  Call it before trainer_train, alike on all ranks. */
+void trainer_set_rate(struct trainer *t, double lr, int64_t step);
 int trainer_validate(struct trainer *t, int64_t epoch, struct report *done, struct err *err);
 /* The same, and rank 0 writes the logits of all samples to the file that CMD_OPEN named. */
 int trainer_predict(struct trainer *t, int64_t epoch, struct report *done, struct err *err);

@@ -73,6 +73,8 @@ struct trainer {
     int is_checkpoint_due;    /* 1: write one at the end of the next step at which the saver is idle
                                */
     int64_t checkpoint_due_since; /* then: the step at which it became due */
+    struct spike_told spike;      /* the newest */
+    struct ckpt_state spike_at;   /* the position before its step */
     int64_t warned_step;          /* the checkpoint whose slowness was reported; -1: none */
 
     /* of the epoch under way, over all the formations that this process trained it in */
@@ -89,6 +91,21 @@ int trainer_has_accuracy(const struct trainer *t);
 
 /* For train.overfit: keep its samples alone, for training and for validation (overfit.c). */
 int trainer_overfit(struct trainer *t, struct err *err);
+
+/* train.on_spike (spike.c).  Refuse what this job or this device cannot do. */
+int spike_check(const struct trainer *t, struct err *err);
+/* The mean loss above which the next step is a spike; HUGE_VAL: too few steps have been made. */
+double spike_limit(const struct trainer *t);
+/* A step has ended, and is not added up yet: remember its loss.  Tell of a spike.  1: the job goes
+ * back because of it: the step counts as one that was not applied, and spike_rewind follows once it
+ * is added up. */
+int spike_judge(struct trainer *t, struct step_result *s);
+/* All ranks take the state of an earlier checkpoint, but go on with the step that follows here. */
+int spike_rewind(struct trainer *t, struct err *err);
+/* All ranks take the state of rank 0's checkpoint of this step, with its position; if that is
+ * missing, of the newest one; 0: of the job's beginning.  *is_loaded: 1: this is rank 0, and holds
+ * that state, even if the other ranks could not take it. */
+int trainer_go_back(struct trainer *t, int64_t step, int *is_loaded, struct err *err);
 
 /* Check that the data's classes are the job's (data.class_names), and note their names. */
 int trainer_check_classes(struct trainer *t, struct err *err);

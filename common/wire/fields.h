@@ -38,7 +38,9 @@
     ITEM(ids,       form.ids,    BYTES(0, MSG_ID * (MSG_MAX_RANKS / MSG_RANKS_PER_ID)))
 
 #define TRAIN_FIELDS(ITEM, LIST, ONLY) \
-    ITEM(epoch, train.epoch, INT(1, MANY))
+    ITEM(epoch,     train.epoch,     INT(1, MANY)) \
+    ITEM(live_lr,   train.live_lr,   AMOUNT) \
+    ITEM(live_step, train.live_step, INT(0, MANY))
 
 #define VALIDATE_FIELDS(ITEM, LIST, ONLY) \
     ITEM(epoch,    validate.epoch,    INT(1, MANY)) \

@@ -12,6 +12,7 @@ enum { MOST_WORDS = 12, MOST_OPTIONS = 100, TEXT = 64 };
 /* The words behind each verb with which it can be run. */
 static const char *const verbs[VERB_COUNT][4] = {
     [VERB_TRAIN] = {"train", "--nranks=2"},
+    [VERB_FIND_LR] = {"find-lr", "--nranks=2"},
     [VERB_EVALUATE] = {"evaluate"},
     [VERB_PREDICT] = {"predict", "--predict=out.npy"},
     [VERB_EXPORT] = {"export", "--export=net.onnx"},
@@ -21,6 +22,10 @@ static const char *const verbs[VERB_COUNT][4] = {
     [VERB_SAMPLE] = {"sample", "--sample=text"},
     [VERB_STATUS] = {"status"},
     [VERB_TRACE] = {"trace", "--trace=1"},
+    [VERB_SET_LIVE] = {"set-live", "--set-live=optimizer.lr=1"},
+    [VERB_CHECKPOINT_NOW] = {"checkpoint-now"},
+    [VERB_PAUSE] = {"pause"},
+    [VERB_GO] = {"go"},
     [VERB_REPORT] = {"report", "--report=demo"},
     [VERB_COMPARE] = {"compare", "--compare=demo"},
     [VERB_REPLAY] = {"replay", "--replay=demo", "--step=1"},
@@ -35,13 +40,21 @@ static const char *const verbs[VERB_COUNT][4] = {
 static const struct {
     const char *name, *value, *also;
 } values[] = {
-    {"bind", "none", "--ranks=2"},   {"device", "cpu", NULL},
-    {"export", "net.onnx", NULL},    {"help", NULL, NULL},
-    {"host", "127.0.0.1", NULL},     {"hosts", "hosts", "--insecure"},
-    {"iface", "lo", NULL},           {"inject", "kill:rank0@step1", NULL},
-    {"log-format", "json", NULL},    {"merge", "m.safetensors", NULL},
-    {"sample", "text", NULL},        {"root", "node1:7000", NULL},
-    {"secret-file", "secret", NULL}, {"weights", "average", NULL},
+    {"bind", "none", "--ranks=2"},
+    {"device", "cpu", NULL},
+    {"export", "net.onnx", NULL},
+    {"help", NULL, NULL},
+    {"host", "127.0.0.1", NULL},
+    {"hosts", "hosts", "--insecure"},
+    {"iface", "lo", NULL},
+    {"inject", "kill:rank0@step1", NULL},
+    {"log-format", "json", NULL},
+    {"merge", "m.safetensors", NULL},
+    {"sample", "text", NULL},
+    {"root", "node1:7000", NULL},
+    {"secret-file", "secret", NULL},
+    {"weights", "average", NULL},
+    {"set-live", "optimizer.lr=1", NULL},
 };
 
 static char folder[] = "/tmp/dptrain_options_XXXXXX";

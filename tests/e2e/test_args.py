@@ -48,6 +48,8 @@ DRIVER_CASES = [
     (["--drain", "1", "--run-dir", "typo"], r"--drain: there is no run directory typo"),
     (["--drain", "1", "--status"], r"--status and --drain: one question at a time"),
     (["--drain", "1", "--trace", "1"], r"--drain and --trace: one question at a time"),
+    (["--pause", "--go"], r"--pause and --go: one question at a time"),
+    (["--set-live", "optimizer.lr"], r"--set-live optimizer.lr: want KEY=VALUE"),
     (["--trace", "61"], r"--trace.*61"),
     (["trace", "0"], r"--trace.*0"),
     (["--drain", ""], r"--drain .*empty"),
@@ -97,6 +99,7 @@ VERB_CASES = [
     (["evaluate", "--predict", "o.npy"], r"takes no --predict, which belongs to predict"),
     (["predict"], r'"dpdriver predict" needs a word: dpdriver predict OUT.npy \[CHECKPOINT\]'),
     (["predict", "o.npy", "nowhere"], r"nowhere"),
+    (["set-live"], r'"dpdriver set-live" needs a word: dpdriver set-live KEY=VALUE'),
     (["export"], r'"dpdriver export" needs a word: dpdriver export FILE.onnx \[CHECKPOINT\]'),
     (["export", "net.pb"], r"--export net.pb: want FILE.onnx for the network, or FILE.safetensors"),
     (["export", "net.onnx", "nowhere"], r"nowhere"),
@@ -114,7 +117,7 @@ VERB_CASES = [
     (["status", "typo"], r"--status: there is no run directory typo, nor runs/typo"),
     (["status", "--log-format", "text", "typo"], r"--status: there is no run directory typo"),
     (["status", "--job", "x"],
-     r"takes no --job, which belongs to train, evaluate, predict, export, merge, "
+     r"takes no --job, which belongs to train, find-lr, evaluate, predict, export, merge, "
      r"sample and verify"),
     (["status", "--drain", "1"], r"takes no --drain, which belongs to drain"),
     (["drain"], r"needs a word: dpdriver drain WHO"),
@@ -266,11 +269,12 @@ class Args(dp.Case):
 
         self.assertEqual(told("keys"), told("--help-job"))
         self.assertEqual(told("keys", "Batch"), told("--help-job", "--like", "batch"))
-        verbs = re.findall(r"^  (\w+) +.*", told("help").split("\n\n")[2], re.MULTILINE)
-        self.assertEqual(verbs, ["train", "evaluate", "predict", "export", "merge", "sample",
-                                 "standby", "drain", "status", "trace", "report", "compare",
+        verbs = re.findall(r"^  ([\w-]+) +.*", told("help").split("\n\n")[2], re.MULTILINE)
+        self.assertEqual(verbs, ["train", "find-lr", "evaluate", "predict", "export", "merge",
+                                 "sample", "standby", "drain", "status", "trace",
+                                 "set-live", "checkpoint-now", "pause", "go", "report", "compare",
                                  "replay", "verify", "secret", "init", "keys", "help"])
-        self.assertLessEqual(len(told("help").splitlines()), 46)
+        self.assertLessEqual(len(told("help").splitlines()), 52)
         options, daily = {}, {}
         for verb in verbs:
             summary, whole = told(verb, "--help"), told("help", verb)

@@ -293,15 +293,16 @@ static void test_resume_message(void **state)
 
     (void)state;
     assert_int_equal(job_compare_for_resume(a, b, &err), ERR_REFUSED);
-    assert_string_equal(
-        err.msg, "train.global_batch was 256 and is now 128; a resumed run may "
-                 "only change model.import, model.sync_batch_norm, data.path, data.cache, "
-                 "data.class_names, data.workers, train.epochs, "
-                 "train.max_steps, "
-                 "train.validate_every, train.on_nonfinite, train.audit, train.replica_check, "
-                 "train.grad_dtype, train.bucket_bytes, "
-                 "schedule.total_steps, "
-                 "strategy.*, checkpoint.*, report.*, cluster.*");
+    assert_string_equal(err.msg,
+                        "train.global_batch was 256 and is now 128; a resumed run may "
+                        "only change model.import, model.sync_batch_norm, data.path, data.cache, "
+                        "data.class_names, data.workers, train.epochs, "
+                        "train.max_steps, "
+                        "train.validate_every, train.on_nonfinite, train.on_spike, "
+                        "train.spike_deviations, train.audit, train.replica_check, "
+                        "train.grad_dtype, train.bucket_bytes, "
+                        "schedule.total_steps, "
+                        "strategy.*, checkpoint.*, report.*, cluster.*");
     job_free(a);
     job_free(b);
 }

@@ -26,6 +26,7 @@ static const struct schedule_case {
         struct schedule_anneal_options anneal;
         struct schedule_multistep_options multistep;
         struct schedule_onecycle_options onecycle;
+        struct schedule_range_options range;
         struct schedule_wsd_options wsd;
     } own;
     struct schedule_span span;
@@ -176,6 +177,18 @@ static const struct schedule_case {
      {.onecycle = {0.3, 25, 1e4, SCHEDULE_COSINE, 0}},
      {1, 1, 1},
      .want = {{0, 2e-06}, {5, 2e-06}}},
+    {"range",
+     &schedule_range,
+     {0},
+     {.range = {1e-6, 10}},
+     {10, 8, 1},
+     .want = {{0, 1e-6}, {1, 1e-5}, {4, 1e-2}, {7, 10}, {8, 10}}},
+    {"range of one step",
+     &schedule_range,
+     {0},
+     {.range = {1e-6, 10}},
+     {1, 1, 1},
+     .want = {{0, 1e-6}, {1, 10}}},
     {"wsd along a line",
      &schedule_wsd,
      {.warmup_steps = 10},

@@ -173,6 +173,8 @@ static void train(struct arena *a, Wire__Control *m)
 {
     NEW(Train, TRAIN, train);
     x->epoch = 2;
+    x->live_lr = 0.25;
+    x->live_step = 6;
 }
 
 static void epoch_done(struct arena *a, Wire__Control *m)
