@@ -33,14 +33,14 @@ struct trainer_hooks {
     void (*report)(void *arg, struct report *r);
     unsigned (*requests)(
         void *arg); /* the requests made on this rank: enum engine_request, or-ed */
-    /* All ranks have acted on a request for a checkpoint, so it is no more; NULL: nobody is told.
-     */
-    void (*saved)(void *arg);
     int (*canceled)(void *arg); /* 1: leave as soon as possible */
     /* The trainer enters a phase; bucket: the one that it waits for, or -1. */
     void (*at)(void *arg, enum phase phase, int64_t epoch, int64_t step, int64_t bucket);
     /* A step took wall_ns, of which busy_ns were not spent waiting for collectives. */
     void (*stepped)(void *arg, int64_t wall_ns, int64_t busy_ns);
+    /* All ranks have acted on a request for a checkpoint, so it is no more; NULL: nobody is told.
+     */
+    void (*saved)(void *arg);
 };
 
 struct trainer_options {
