@@ -67,7 +67,7 @@ static const struct how {
     {INJECTION_DROP, INJECTION_OUT, "out", "out", AMOUNT_NONE,
      "nothing of the rank is heard any more"},
     {INJECTION_FLIP, INJECTION_BUCKET, "bucket", "bucketB", AMOUNT_NUMBER,
-     "before bucket B is summed: all get it alike, unless audited (the default; B = 0)"},
+     "before bucket B is summed; train.audit finds it (the default, B = 0)"},
     {INJECTION_FLIP, INJECTION_REDUCED, "reduced", "reducedB", AMOUNT_NUMBER,
      "after it was summed: this rank alone is wrong, as comparing shows"},
     {INJECTION_FLIP, INJECTION_PARAM, "param", "paramB", AMOUNT_NUMBER,

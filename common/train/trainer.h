@@ -32,7 +32,7 @@ struct trainer_hooks {
     /* Takes r: steps, warnings, spans; and checkpoints, these from the saver's thread. */
     void (*report)(void *arg, struct report *r);
     unsigned (*requests)(
-        void *arg); /* the requests made on this rank: enum engine_request, or-ed */
+        void *arg);             /* the requests made on this rank: enum engine_request, or-ed */
     int (*canceled)(void *arg); /* 1: leave as soon as possible */
     /* The trainer enters a phase; bucket: the one that it waits for, or -1. */
     void (*at)(void *arg, enum phase phase, int64_t epoch, int64_t step, int64_t bucket);

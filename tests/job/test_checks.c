@@ -297,7 +297,7 @@ static void test_resume_message(void **state)
                         "train.global_batch was 256 and is now 128; a resumed run may "
                         "only change model.import, model.sync_batch_norm, data.path, data.cache, "
                         "data.class_names, data.workers, train.epochs, "
-                        "train.max_steps, "
+                        "train.max_steps, train.stop_after, "
                         "train.validate_every, train.on_nonfinite, train.on_spike, "
                         "train.spike_deviations, train.audit, train.replica_check, "
                         "train.grad_dtype, train.bucket_bytes, "

@@ -228,9 +228,11 @@ static float number(enum fill fill, struct rng_stream *s, int64_t i, int64_t n)
     case FILL_FEW:
         return 0.25f * (float)((int)rng_next_below(s, 5) - 2);
     case FILL_CONTROL:
-        return i == CONTROL_NONFINITE || i == CONTROL_VOID ? 0.0f : 3.0f;
+        return i == CONTROL_NONFINITE || i == CONTROL_VOID || i == CONTROL_SPIKE ? 0.0f : 3.0f;
     case FILL_LOST:
-        return i == CONTROL_NONFINITE ? 1.0f : i == CONTROL_VOID ? 0.0f : 3.0f;
+        return i == CONTROL_NONFINITE                    ? 1.0f
+               : i == CONTROL_VOID || i == CONTROL_SPIKE ? 0.0f
+                                                         : 3.0f;
     case FILL_VOID:
         return i == CONTROL_VOID ? 1.0f : i >= CONTROL_NONFINITE ? 0.0f : 3.0f;
     case FILL_QUIET:
