@@ -151,8 +151,11 @@ static int again_words(const struct again *a, const char *name, const char *cons
 
 static volatile sig_atomic_t again_child; /* for the handler, which no other thread runs */
 
+static volatile sig_atomic_t again_signal; /* the signal that came while one ran, or 0 */
+
 static void again_pass(int number)
 {
+    again_signal = number;
     if (again_child > 0)
         kill((pid_t)again_child, number);
 }
@@ -202,6 +205,8 @@ static int again_start(const struct words *w, const char *log, int *status, stru
     again_child = 0;
     sigaction(SIGINT, &before[0], NULL);
     sigaction(SIGTERM, &before[1], NULL);
+    if (rc == 0 && again_signal)
+        rc = err_set(err, ERR_CANCELED, "stopped by %s", strsignal(again_signal));
     return rc;
 }
 

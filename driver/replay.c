@@ -183,7 +183,7 @@ static int replay_samples(const struct replay *r, json_t **out, struct err *err)
     struct sampler sampler = {.global_batch = train->global_batch,
                               .seed = (uint64_t)train->seed,
                               .drop_last = train->drop_last,
-                              .in_order = !r->job->data.shuffle};
+                              .in_order = !r->job->data.shuffle || train->overfit > 0};
     struct sampler_step at;
     struct dataset *ds;
     int64_t *index;
@@ -191,7 +191,7 @@ static int replay_samples(const struct replay *r, json_t **out, struct err *err)
 
     if (rc < 0)
         return err_wrap(err, "training data");
-    sampler.n_samples = ds->n_samples;
+    sampler.n_samples = train->overfit > 0 ? min_i64(train->overfit, ds->n_samples) : ds->n_samples;
     rc = sampler_check(&sampler, err);
     if (rc == 0) {
         at = sampler_at(&sampler, r->step - 1);
@@ -358,7 +358,7 @@ int replay_run(const struct options *o)
         status = replay_do(&r, &a, &err);
     if (status < 0) {
         log_error("--replay: %s", err.msg);
-        status = STATUS_USAGE;
+        status = err.code == ERR_CANCELED ? STATUS_STOPPED : STATUS_USAGE;
     }
     again_fini(&a);
     series_table_fini(&r.hashes);

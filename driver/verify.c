@@ -136,7 +136,9 @@ static int verify_tell(const struct verified *first, const struct verified *one)
     if (one == first)
         buf_printf(&text, "the others are compared with these");
     else if (p.step == 0 && a->n_rows == b->n_rows)
-        buf_printf(&text, "the same bits");
+        buf_printf(&text, *series_field(b, last, HASHES_STATE)
+                              ? "the same bits"
+                              : "the same losses; there is no state to compare");
     else if (p.step == 0)
         buf_printf(&text, "%lld steps, not %lld", (long long)b->n_rows, (long long)a->n_rows);
     else if (d <= ROUNDING)
@@ -182,6 +184,8 @@ int verify_run(const struct options *o)
         status = verify_compare(&v);
     else
         log_error("--verify: %s", err.msg);
+    if (rc == ERR_CANCELED)
+        status = STATUS_STOPPED;
     for (int i = 0; i < v.n; i++)
         series_table_fini(&v.of[i].hashes);
     again_fini(&a);

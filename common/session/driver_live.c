@@ -39,7 +39,7 @@ static void pause_end(struct formation *f)
 
 int pause_is_on(const struct driver *d)
 {
-    return d->formation.is_pausing && d->ending.n_stops == 0;
+    return d->formation.is_pausing && d->ending.n_stops == 0 && !d->ending.hands_over;
 }
 
 int pause_holds(struct formation *f)

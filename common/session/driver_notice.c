@@ -107,7 +107,7 @@ void driver_notice(struct driver *d, int64_t now_ns, const struct notice *n)
         d->ending.hands_over = 1;
         queue_log(d->out, LOG_INFO, "the standby at %s is to lead after this step",
                   d->membership.succession.told);
-        recover_ask_regroup(d);
+        driver_let_leave(d);
     } else if (d->ending.n_stops == 0) {
         stop_for_notice(d);
     }

@@ -121,7 +121,7 @@ static void note_spike(struct driver *d, int rank, struct report *r)
     else
         queue_log(d->out, LOG_WARN, "step %lld: its loss is %.6g, the mean before it %.6g%s",
                   (long long)s->step, s->loss, s->mean,
-                  strcmp(e.text, "skip") != 0 ? "" : ": it is left out (train.on_spike)");
+                  strcmp(done[s->does], "skip") != 0 ? "" : ": it is left out (train.on_spike)");
 }
 
 /* A piece of a rank's timeline.  Spares record nothing that counts.  A rank sends to this driver,

@@ -79,6 +79,7 @@ void step_scalars(const struct stepper *t, const struct batch *b, struct step_sc
     const struct job_train *train = &t->job->train;
     const int64_t n_targets = b->n_global * sample_n_predictions(t->spec);
     const double factor = reducer_loss_factor(t->reducer, b->step, part_of_share(t, b->step));
+    const int is_last = train->stop_after > 0 && b->step + 1 >= train->stop_after;
 
     *out = (struct step_scalars){
         .seed = (uint64_t)train->seed,
@@ -90,7 +91,8 @@ void step_scalars(const struct stepper *t, const struct batch *b, struct step_sc
         .rate = (float)step_rate(t, b->step),
         .clip_norm = (float)train->clip_norm,
         .requests = (float)(t->hooks.requests(t->hooks.arg) |
-                            (reducer_is_ready(t->reducer) ? ENGINE_REQUEST_ROUND : 0u)),
+                            (reducer_is_ready(t->reducer) ? ENGINE_REQUEST_ROUND : 0u) |
+                            (is_last ? ENGINE_REQUEST_STOP : 0u)),
         .stamp = step_stamp(b->step),
         .slot = flight_slot(b->step),
     };

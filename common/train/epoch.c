@@ -470,10 +470,10 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
         rc = broadcast_stats(t, err);
     if (rc == 0 && (end == EPOCH_WHOLE || end == EPOCH_MAX_STEPS))
         rc = renew_statistics(t, epoch, &m, err);
-    if (rc == 0 && at->step == last)
-        rc = hashes_tell(t, err);
     if (rc == 0)
         rc = inspect_epoch_end(t, err);
+    if (rc == 0 && at->step == last)
+        rc = hashes_tell(t, err);
     if (rc == 0)
         rc = fill_epoch(t, epoch, end, &m, done, err);
     if (rc == 0)

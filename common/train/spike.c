@@ -105,7 +105,8 @@ int spike_judge(struct trainer *t, struct step_result *s)
     limit = spike_limit(t);
     c = spike_course(at);
     if (on_spike >= SPIKE_SKIP && !t->o.plugin ? !s->is_spike : !(loss > limit)) {
-        spike_remember(at, loss);
+        if (isfinite(loss))
+            spike_remember(at, loss);
         return 0;
     }
     t->spike_at = *at;
@@ -149,6 +150,16 @@ static void spike_go_on(struct ckpt_state *at, const struct ckpt_state *here)
     at->epoch_skipped += then.epoch_skipped;
 }
 
+/* The step of the checkpoint that is due by its steps after `due` of them.  At an epoch's end it
+ * comes a step later, unless the epoch itself is saved. */
+static int64_t spike_written_at(const struct trainer *t, int64_t due, int64_t by_epochs)
+{
+    const int is_late =
+        due > 0 && due % t->steps_per_epoch == 0 && !(by_epochs > 0 && due % by_epochs == 0);
+
+    return due + is_late;
+}
+
 /* The step of the newest checkpoint by the job's plan; 0: none is due yet. */
 static int64_t spike_find_back(const struct trainer *t)
 {
@@ -156,8 +167,13 @@ static int64_t spike_find_back(const struct trainer *t)
                   by_epochs = t->job->checkpoint.every_epochs * t->steps_per_epoch;
     int64_t back_to = 0;
 
-    if (by_steps > 0)
-        back_to = done / by_steps * by_steps;
+    if (by_steps > 0) {
+        const int64_t due = done / by_steps * by_steps;
+
+        back_to = spike_written_at(t, due, by_epochs);
+        if (back_to > done)
+            back_to = spike_written_at(t, due - by_steps, by_epochs);
+    }
     if (by_epochs > 0)
         back_to = max_i64(back_to, done / by_epochs * by_epochs);
     return back_to;

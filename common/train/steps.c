@@ -21,11 +21,8 @@ static unsigned steps_requests(void *arg)
 {
     const struct trainer *t = arg;
     const int refuses = t->kept_note[0] && t->job->train.on_nonfinite == NONFINITE_STOP;
-    const int64_t end = t->job->train.stop_after;
-    const int stops = end > 0 && t->state->at.step + 1 >= end;
 
-    return t->hooks.requests(t->hooks.arg) | (refuses ? ENGINE_REQUEST_REFUSE : 0U) |
-           (stops ? ENGINE_REQUEST_STOP : 0U);
+    return t->hooks.requests(t->hooks.arg) | (refuses ? ENGINE_REQUEST_REFUSE : 0U);
 }
 
 static int steps_canceled(void *arg)

@@ -77,6 +77,15 @@ class Corruption(dp.Case):
         self.assertEqual([e["rank"] for e in self.events("lost", "run")], [2])
         self.assertEqual(self.losses("run"), want)
 
+    def test_audits_go_on_with_fewer_ranks(self):
+        """The ranks that are left have other shares, and no bit is wrong."""
+        job = {**JOB, "train.audit": 1, "cluster.min_ranks": 2, "cluster.replace_timeout": 0}
+        driver = self.start_job("kill:rank2@step5", job)
+        self.assert_exit(driver, FINISHED)
+        self.assertEqual([e["rank"] for e in self.events("lost", "run")], [2])
+        self.assertEqual(self.events("corruption", "run"), [])
+        self.assertEqual([e["step"] for e in self.events("epoch", "run")], [4, 8, 12])
+
 
 if __name__ == "__main__":
     dp.main()
