@@ -11,4 +11,10 @@
  * the file of --hosts has. */
 int options_check(struct options *o, struct err *err);
 
+/* A driver is asked one thing at a time.  Fails with ERR_ARG. */
+int options_check_questions(const struct options *o, struct err *err);
+
+/* What is asked (options_ask), or --replay, is whole.  Fails with ERR_ARG. */
+int options_check_ask(const struct options *o, struct err *err);
+
 #endif

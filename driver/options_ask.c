@@ -1,0 +1,79 @@
+/* options_ask - the checks of options that ask a running driver something, or that have a step
+ * computed again.  The driver that is asked checks the rest. */
+#include <ctype.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "driver/options_impl.h"
+
+/* Check --drain: its word must fit into one line of the request.  The driver checks whom it names.
+ */
+static int check_drain(const struct options *o, struct err *err)
+{
+    enum { LONGEST_HOST = 255, LONGEST = sizeof "host:" - 1 + LONGEST_HOST };
+    size_t n = 0;
+
+    while (isgraph((unsigned char)o->drain[n]))
+        n++;
+    if (o->drain[n] == '\0' && n <= LONGEST)
+        return 0;
+    return err_set(err, ERR_ARG,
+                   "--drain %s: want the number of a rank, spare1, or the name of a host (or "
+                   "rank:1, spare:1, host:NAME)",
+                   o->drain);
+}
+
+/* All other options of a replay are checked by the process that computes. */
+static int check_replay(const struct options *o, struct err *err)
+{
+    return o->step ? 0
+                   : err_set(err, ERR_ARG,
+                             "--replay needs --step: which step is computed again, such as --step "
+                             "137");
+}
+
+/* Check --set-live: it must fit into one line of the request.  The driver checks key and value. */
+static int check_live(const struct options *o, struct err *err)
+{
+    enum { LONGEST = 200 };
+    size_t n = 0;
+
+    while (isgraph((unsigned char)o->set_live[n]))
+        n++;
+    if (o->set_live[n] == '\0' && n <= LONGEST && strchr(o->set_live, '='))
+        return 0;
+    return err_set(err, ERR_ARG, "--set-live %.200s: want KEY=VALUE, such as optimizer.lr=0.01",
+                   o->set_live);
+}
+
+int options_ask(const struct options *o)
+{
+    return o->status || o->drain || o->trace_s > 0 || o->checkpoint_now || o->pause || o->go ||
+           o->set_live;
+}
+
+int options_check_questions(const struct options *o, struct err *err)
+{
+    const char *const asked[] = {
+        o->status ? "status" : NULL,     o->drain ? "drain" : NULL,
+        o->trace_s > 0 ? "trace" : NULL, o->checkpoint_now ? "checkpoint-now" : NULL,
+        o->pause ? "pause" : NULL,       o->go ? "go" : NULL,
+        o->set_live ? "set-live" : NULL};
+    const char *first = NULL;
+
+    for (size_t i = 0; !o->wish.is_word && i < ARRAY_LEN(asked); i++) {
+        if (first && asked[i])
+            return err_set(err, ERR_ARG, "--%s and --%s: one question at a time", first, asked[i]);
+        first = asked[i] ? asked[i] : first;
+    }
+    return 0;
+}
+
+int options_check_ask(const struct options *o, struct err *err)
+{
+    if (o->drain)
+        return check_drain(o, err);
+    if (o->set_live)
+        return check_live(o, err);
+    return o->replay ? check_replay(o, err) : 0;
+}
