@@ -63,7 +63,10 @@ static void look_put_text(struct buf *b, const char *text)
     }
     buf_printf(b, "\"");
     for (; *text; text++)
-        buf_printf(b, "%s%c", *text == '"' || *text == '\\' ? "\\" : "", *text);
+        if ((unsigned char)*text < ' ' || *text == 0x7f)
+            buf_printf(b, "\\x%02x", (unsigned char)*text);
+        else
+            buf_printf(b, "%s%c", *text == '"' || *text == '\\' ? "\\" : "", *text);
     buf_printf(b, "\"");
 }
 

@@ -102,9 +102,9 @@ static void log_notes(struct buf *notes)
         log_warn("%s", line);
 }
 
-static int measure_anew(struct job *job, struct err *err)
+static int measure_anew(const struct options *o, struct job *job, struct err *err)
 {
-    const int rc = job_measure(job, err);
+    const int rc = job_measure(job, o->predict || o->export, err);
 
     return rc == 0 ? job_note_names(job, err) : rc;
 }
@@ -119,7 +119,7 @@ static int main_measure(const struct options *o, struct job *job, struct err *er
     int rc = 0;
 
     if (!o->resume)
-        return measure_anew(job, err);
+        return measure_anew(o, job, err);
     folder = record_run(o, job);
     path = xasprintf("%s/job.yaml", folder);
     if (job_load(path, NULL, 0, &run, &ignored) == 0)
@@ -127,7 +127,7 @@ static int main_measure(const struct options *o, struct job *job, struct err *er
     job_free(run);
     free(path);
     free(folder);
-    return rc == 0 ? measure_anew(job, err) : rc;
+    return rc == 0 ? measure_anew(o, job, err) : rc;
 }
 
 /* With --resume and no other word on the number of ranks: that with which the run was started. */

@@ -60,16 +60,17 @@ static int64_t command_seconds(const char *word)
 /* Take what the pipe has.  The rest of a long output is dropped. */
 static void take_output(struct command_run *r)
 {
+    enum { MOST_READS = 16 }; /* then the time is looked at again */
     char rest[512];
-    ssize_t n;
+    ssize_t n = 1;
 
-    while ((n = read(r->at[AT_OUTPUT].fd, rest, sizeof rest)) > 0) {
+    for (int i = 0; i < MOST_READS && (n = read(r->at[AT_OUTPUT].fd, rest, sizeof rest)) > 0; i++) {
         size_t room = sizeof r->word - 1 - r->n, k = (size_t)n < room ? (size_t)n : room;
 
         memcpy(r->word + r->n, rest, k);
         r->n += k;
     }
-    if (n == 0 || (errno != EAGAIN && errno != EINTR)) { /* closed: poll it no more */
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) { /* closed: poll it no more */
         close(r->at[AT_OUTPUT].fd);
         r->at[AT_OUTPUT].fd = -1;
     }

@@ -126,6 +126,7 @@ struct dataset_request {
     int n_workers;          /* where data.workers does not say: threads for a set that is_slow */
     const int64_t *ignored; /* train.ignore_index, borrowed during the call; NULL: SAMPLE_IGNORED */
     int may_lack_labels;    /* 1: of a validation set: samples without labels are fine */
+    int keeps_nothing;      /* 1: decoded pictures are neither kept nor read (data.cache) */
     /* 1: only class_names are wanted: nothing is logged, samples need not be read, and the outcome
      * is DATASET_NONE if the classes have no names. */
     int names_only;

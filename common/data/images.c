@@ -447,7 +447,7 @@ static int images_open(struct dataset **out, const void *options,
         o->random_resized_crop && request->purpose == DATASET_TRAIN ? images_cached_side(o) : 0;
     if (list_files(s, o, request, err) < 0 ||
         (request->purpose == DATASET_TRAIN && files_doubt_classes(&s->files, request, err) < 0) ||
-        (o->cache && !request->names_only && !request->may_lack_labels &&
+        (o->cache && !request->names_only && !request->keeps_nothing &&
          images_open_cache(s, o->cache, err) < 0)) {
         images_close(&s->base);
         return err_wrap(err, "images");
@@ -481,8 +481,7 @@ static int images_prepare(const void *options, const struct dataset_request *wan
     const struct images_options *o = options;
     const int n = strcmp(o->validation, DATASET_WORD_NONE) != 0 ? 2 : 1;
 
-    (void)wanted; /* pictures are the same for every use */
-    for (int purpose = 0; o->cache && purpose < n; purpose++) {
+    for (int purpose = 0; o->cache && !wanted->keeps_nothing && purpose < n; purpose++) {
         const struct dataset_request request = {.purpose = (enum dataset_purpose)purpose,
                                                 .targets_are_numbers = 1};
         struct dataset *ds;

@@ -285,15 +285,16 @@ static int measure_features(const struct dataset *ds, struct option_reals *mean,
                                                   : moments_measure(ds, 0, mean, std, err);
 }
 
-int job_measure(struct job *job, struct err *err)
+int job_measure(struct job *job, int keeps_nothing, struct err *err)
 {
-    const struct dataset_request request = job_request(job, DATASET_TRAIN);
+    struct dataset_request request = job_request(job, DATASET_TRAIN);
     const int for_features = is_to_be_measured(job, &features),
               for_targets = is_to_be_measured(job, &targets);
     struct option_reals mean, std;
     struct dataset *ds;
     int rc = 0;
 
+    request.keeps_nothing = keeps_nothing;
     if (job->data.kind->prepare && job->data.kind->prepare(job->data.options, &request, err) < 0)
         return err_wrap(err, "data");
     if (!for_features && !for_targets && !lacks_scheme(job))

@@ -209,8 +209,8 @@ struct dataset_request job_request(const struct job *job, enum dataset_purpose p
 /* Prepares the data (data/dataset.h), puts numbers in the place of data.normalize: auto and
  * data.targets: {normalize: auto}, measured on the training set (data/image.h, data/moments.h), and
  * sets data.scheme.  The driver does this before the job begins, so all ranks and job.yaml have the
- * same numbers. */
-int job_measure(struct job *job, struct err *err);
+ * same numbers.  keeps_nothing: as in dataset_request. */
+int job_measure(struct job *job, int keeps_nothing, struct err *err);
 
 /* Notes the names of the training data's classes in data.class_names, if the data have names and
  * the job has none.  At most NAMES_MOST of them; more are only logged. */

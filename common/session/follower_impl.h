@@ -85,6 +85,7 @@ struct follower {
     char source[MSG_MAX_SOURCE]; /* of the notice that this machine goes away; "": none came */
     int64_t goes_in_s;           /* as that notice says; -1: not known */
     int is_notice_copied;        /* 1: the first signal after the notice came */
+    int is_notice_sent;          /* 1: the driver was told of it */
 
     int n_stops;
     int status;

@@ -111,13 +111,15 @@ void follower_send_goodbye(struct follower *f, const char *text, int is_polite)
 {
     Wire__Control m = WIRE__CONTROL__INIT;
     Wire__Goodbye g = WIRE__GOODBYE__INIT;
+    const int tells = *f->source && !f->is_notice_sent;
     struct arena a;
 
     arena_init(&a);
     g.text = msg_text(&a, text, MSG_MAX_TEXT);
     g.polite = is_polite != 0;
-    g.source = msg_text(&a, f->source, MSG_MAX_SOURCE);
-    g.seconds = *f->source ? f->goes_in_s : 0;
+    g.source = msg_text(&a, tells ? f->source : "", MSG_MAX_SOURCE);
+    g.seconds = tells ? f->goes_in_s : 0;
+    f->is_notice_sent |= tells;
     m.generation = f->generation;
     m.body_case = WIRE__CONTROL__BODY_GOODBYE;
     m.goodbye = &g;

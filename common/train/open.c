@@ -40,6 +40,7 @@ static int open_set(struct trainer *t, enum dataset_purpose purpose, struct data
 
     request.n_workers = trainer_n_workers(t);
     request.may_lack_labels = purpose == DATASET_VALIDATION && t->may_lack_labels;
+    request.keeps_nothing = t->may_lack_labels;
     if (t->rank == 0) {
         request.warn = trainer_warn;
         request.warn_arg = t;

@@ -54,6 +54,8 @@ static void a_run_says(void **state)
         {"exit 2", ERR_IO, 0, "exited with status 2; want 0 (this machine goes away) or 1"},
         {"kill -9 $$", ERR_IO, 0, "was killed by SIGKILL"},
         {"sleep 600", ERR_IO, 0, "ran for longer than 0.2 s, and was killed"},
+        {"yes sleep", ERR_IO, 0, "ran for longer than 0.2 s, and was killed"},
+        {"yes & exit 0", 1, -1, ""},
     };
 
     (void)state;

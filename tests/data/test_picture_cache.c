@@ -123,6 +123,24 @@ static void samples_are_those_without_the_file(void **state)
     remove_folder(cache);
 }
 
+/* Predictions: neither opening nor preparing the set makes a file. */
+static void nothing_is_kept_where_it_is_not_wanted(void **state)
+{
+    char *cache = make_folder(), path[NAME];
+    const struct setting settings[] = {
+        {"data.path", *state}, {"data.size", "6"}, {"data.cache", cache}, {NULL}};
+    const struct dataset_request r = {.purpose = DATASET_VALIDATION, .keeps_nothing = 1};
+    struct dataset *ds = NULL;
+    struct err err = {0};
+
+    put_pictures(*state);
+    if (open_set(&ds, &format_images, settings, &r, &err) != 0)
+        fail_msg("%s", err.msg);
+    dataset_close(ds);
+    assert_int_equal(find_files(cache, ".pictures", path), 0);
+    remove_folder(cache);
+}
+
 /* The same parts of a picture that was made smaller: of one colour it stays, and of a picture that
  * is dark on the left and bright on the right means are near. */
 static void parts_of_smaller_pictures_are_near(void **state)
@@ -434,6 +452,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(samples_are_those_without_the_file),
+        IN_FOLDER(nothing_is_kept_where_it_is_not_wanted),
         IN_FOLDER(parts_of_smaller_pictures_are_near),
         IN_FOLDER(a_set_that_changed_has_another_file),
         IN_FOLDER(broken_pictures_stay_lost),

@@ -307,7 +307,7 @@ static void test_measure(void **state)
     write_job("y.npy", y, sizeof y - 1);
     snprintf(path, sizeof path, "data.path=%s", root);
     job = load(NULL, sets, ARRAY_LEN(sets));
-    if (job_measure(job, &err) < 0)
+    if (job_measure(job, 0, &err) < 0)
         fail_msg("%s", err.msg);
     mean = job_field(job, "data.normalize.mean");
     std = job_field(job, "data.normalize.std");
