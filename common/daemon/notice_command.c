@@ -85,6 +85,8 @@ static int command_begin(struct notice_command *c, struct command_run *r, int st
     struct minder_order order = {.command = &command, .secret_fd = -1, .death_signal = SIGKILL};
     int ends[2], rc;
 
+    if (access(command.argv[0], X_OK) < 0) /* a child that cannot become it has a status, too */
+        return err_sys(err, errno, "the command: %s", command.argv[0]);
     if (pipe2(ends, O_CLOEXEC) < 0)
         return err_sys(err, errno, "the command: pipe");
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
