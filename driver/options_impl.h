@@ -14,7 +14,7 @@ int options_check(struct options *o, struct err *err);
 /* A driver is asked one thing at a time.  Fails with ERR_ARG. */
 int options_check_questions(const struct options *o, struct err *err);
 
-/* What is asked (options_ask), or --replay, is whole.  Fails with ERR_ARG. */
+/* Checks that a question (options_ask), or --replay, is whole.  Fails with ERR_ARG. */
 int options_check_ask(const struct options *o, struct err *err);
 
 #endif

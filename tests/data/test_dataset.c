@@ -95,6 +95,8 @@ static const char *text_of(const struct source *s, const char *key, const char *
                                                         : def;
     if (s->kind == &format_images && s->train && !strcmp(key, "data.train"))
         return "pictures";
+    if (!strcmp(key, "data.cache"))
+        return NULL;
     if (!strcmp(key, "data.train") && s->train)
         return s->train;
     if (!strcmp(key, "data.samples") && s->samples)

@@ -45,7 +45,7 @@ class Pages(unittest.TestCase):
     def test_dpdriver(self):
         out = self.render("dpdriver.1")
         for wanted in ("DPDRIVER(1)", "train neural networks data-parallel", "EXIT STATUS",
-                       "--nranks N", "Belongs to: train, evaluate, predict.",
+                       "--nranks N", "Belongs to: sample.",
                        "dpdriver train mnist.yaml --ranks gpus   all GPUs", "--secret-file F"):
             self.assertIn(wanted, out)
 
