@@ -32,7 +32,8 @@ struct library_kernel {
     struct wide wide;
 };
 
-/* The CPU backend.  One thread is fast enough, and gives the same bits in every process. */
+/* The CPU backend.  One thread is fast enough, and gives the same bits in every process.  OpenMP
+ * keeps the number for each thread that computes, so it is set in whichever thread calls this. */
 static struct backend *cpu(void)
 {
     static struct backend *b;
@@ -40,6 +41,7 @@ static struct backend *cpu(void)
 
     if (!b)
         ASSERT(backend_open_cpu(1, &b, &err) == 0);
+    backend_set_threads(b, 1);
     return b;
 }
 
@@ -206,6 +208,7 @@ static void work(void *arg)
     struct library_kernel *k = arg;
     struct err err;
 
+    (void)cpu(); /* this thread's number */
     if (k->inner)
         ASSERT(k->inner->ops->run(k->inner, &err) == 0);
     else

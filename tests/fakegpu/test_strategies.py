@@ -69,10 +69,7 @@ class Divided(Case):
         self.assertLessEqual(recovered["steps_lost"], 1)
 
     def lose_in_a_divided_step(self, what, at, job, whole):
-        """Rank 1 of three fails in a collective and comes again; nothing else is lost.  The
-        part of the state that its buddy kept may differ by rounding: by none where the tests ran
-        with AVX-512, and by 1e-9 of the loss with AVX2."""
-        tolerance = 1e-8 if job["strategy.buddy"] == "true" else 1e-12
+        """Rank 1 of three fails in a collective and comes again; nothing else is lost."""
         run = f"{what}{at}{job['strategy.zero']}{job['strategy.buddy']}"
         driver = self.driver("--device", "cuda", "--run-dir", self.path(run), n=3, job=job,
                              env=MANY)
@@ -83,7 +80,7 @@ class Divided(Case):
             self.assert_exit(daemon, FINISHED)
         self.end_after_one_loss(victim, run)
         self.assertNotIn("goes back", driver.text)
-        self.assert_near(whole, self.events("epoch", run), tolerance)
+        self.assert_near(whole, self.events("epoch", run), 1e-12)
 
 
 class Rest(Divided):
