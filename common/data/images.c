@@ -482,10 +482,10 @@ static int images_prepare(const void *options, const struct dataset_request *wan
     const int n = strcmp(o->validation, DATASET_WORD_NONE) != 0 ? 2 : 1;
 
     for (int purpose = 0; o->cache && !wanted->keeps_nothing && purpose < n; purpose++) {
-        const struct dataset_request request = {.purpose = (enum dataset_purpose)purpose,
-                                                .targets_are_numbers = 1};
+        struct dataset_request request = *wanted;
         struct dataset *ds;
 
+        request.purpose = (enum dataset_purpose)purpose;
         if (images_open(&ds, o, &request, err) < 0)
             return err->code;
         images_close(ds);
