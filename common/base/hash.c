@@ -15,6 +15,13 @@ struct hash128 hash_of(const void *data, size_t n_bytes)
     return from_xxh(XXH3_128bits(data, n_bytes));
 }
 
+void hash_chain(struct hash128 *h, const void *data, size_t n_bytes)
+{
+    const struct hash128 pair[2] = {*h, hash_of(data, n_bytes)};
+
+    *h = hash_of(pair, sizeof pair);
+}
+
 int hash_equal(struct hash128 a, struct hash128 b) { return a.lo == b.lo && a.hi == b.hi; }
 
 void hash_to_text(struct hash128 h, char out[HASH_TEXT_LEN])

@@ -17,6 +17,8 @@ struct hash128 {
 enum { HASH_TEXT_LEN = 33 }; /* 32 hex digits and NUL */
 
 struct hash128 hash_of(const void *data, size_t n_bytes);
+/* *h becomes a hash of what it was and of these bytes.  Allocates nothing. */
+void hash_chain(struct hash128 *h, const void *data, size_t n_bytes);
 int hash_equal(struct hash128 a, struct hash128 b);
 void hash_to_text(struct hash128 h, char out[HASH_TEXT_LEN]); /* high word first, lower case */
 

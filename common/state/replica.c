@@ -147,7 +147,6 @@ static int is_of_part(const struct slot *slot, int with_statistics)
 /* Hash n bytes of w->slot, at most a window of them, and the hash before that. */
 static int hash_piece(struct window *w, size_t at, size_t n, struct hash128 *h, struct err *err)
 {
-    struct hash128 pair[2] = {*h};
     const char *p;
     size_t n_seen;
     int rc;
@@ -157,8 +156,7 @@ static int hash_piece(struct window *w, size_t at, size_t n, struct hash128 *h, 
     ASSERT(rc < 0 || n_seen == n);
     if (rc < 0)
         return rc;
-    pair[1] = hash_of(p, n);
-    *h = hash_of(pair, sizeof pair);
+    hash_chain(h, p, n);
     return 0;
 }
 

@@ -95,13 +95,6 @@ int witness_is_due(const struct stepper *t, int64_t step)
 
 /* ---- hashes ---- */
 
-static void hash_more(struct hash128 *h, const void *x, size_t n_bytes)
-{
-    const struct hash128 pair[2] = {*h, hash_of(x, n_bytes)};
-
-    *h = hash_of(pair, sizeof pair);
-}
-
 static void hash_bucket(const struct stepper *t, int bucket, struct hash128 *h)
 {
     const struct bucket *b = &t->layout->bucket[bucket];
@@ -112,8 +105,8 @@ static void hash_bucket(const struct stepper *t, int bucket, struct hash128 *h)
         const struct segment *s = &t->layout->param[i];
 
         if (s->offset >= b->offset && s->offset < end)
-            hash_more(&h[i], x + dtype_size(b->dtype) * (size_t)(s->offset - b->offset),
-                      dtype_size(b->dtype) * (size_t)s->length);
+            hash_chain(&h[i], x + dtype_size(b->dtype) * (size_t)(s->offset - b->offset),
+                       dtype_size(b->dtype) * (size_t)s->length);
     }
 }
 
@@ -121,16 +114,16 @@ static void hash_sums(const struct stepper *t, struct hash128 *h)
 {
     const struct buffers *b = t->buffers;
 
-    hash_more(h, b->numbers->metrics, sizeof b->numbers->metrics);
+    hash_chain(h, b->numbers->metrics, sizeof b->numbers->metrics);
     if (t->sampler->n_shares > 0 && t->layout->n_state_total > 0)
-        hash_more(h, b->shadow, sizeof *b->shadow * (size_t)t->layout->n_state_total);
+        hash_chain(h, b->shadow, sizeof *b->shadow * (size_t)t->layout->n_state_total);
 }
 
 static void hash_batch(const struct stepper *t, const struct micro *m, struct hash128 *h)
 {
     for (int i = 0; i < t->spec->n_fields && m->batch.n > 0; i++)
-        hash_more(h, program_input(m->program, i),
-                  sample_field_bytes(&t->spec->field[i]) * (size_t)m->batch.n);
+        hash_chain(h, program_input(m->program, i),
+                   sample_field_bytes(&t->spec->field[i]) * (size_t)m->batch.n);
 }
 
 /* ---- computing a share ---- */

@@ -105,10 +105,8 @@ static int inspect_vote(struct trainer *t, struct verdict *v, struct err *err)
     rc = step_allgather(&t->step, PHASE_UPDATE, mine, sizeof *mine * (size_t)v->n, v->all, err);
     free(mine);
     for (int k = 0; k < t->n_ranks && rc == 0; k++) {
-        const struct hash128 pair[] = {t->inspect.all[k], hash_of(v->all + (size_t)k * (size_t)v->n,
-                                                                  sizeof whole * (size_t)v->n)};
-
-        v->digest[k] = hash_of(pair, sizeof pair);
+        v->digest[k] = t->inspect.all[k];
+        hash_chain(&v->digest[k], v->all + (size_t)k * (size_t)v->n, sizeof whole * (size_t)v->n);
     }
     for (int k = 0; k < t->n_ranks && rc == 0; k++)
         if (inspect_votes_for(t, v, k) > v->n_votes) {
@@ -340,18 +338,13 @@ static struct hash128 inspect_kind(const struct trainer *t)
 }
 
 /* Warn of ranks that are the only ones of their kind. */
-static void warn_alone(struct trainer *t, const int *kind)
+static void warn_alone(struct trainer *t)
 {
     int n = 0, first = -1;
 
-    for (int k = 0; k < t->n_ranks; k++) {
-        int is_alone = 1;
-
-        for (int r = 0; r < t->n_ranks; r++)
-            is_alone &= r == k || kind[r] != kind[k];
-        if (is_alone && n++ == 0)
+    for (int k = 0; k < t->n_ranks; k++)
+        if (witness_next(&t->step.witness, k) < 0 && n++ == 0)
             first = k;
-    }
     if (n > 0) {
         char *text = xasprintf("train.audit: %d of %d ranks, first rank %d, have a processor or a "
                                "number of threads like no other rank, so nobody can compute their "
@@ -375,7 +368,7 @@ static int inspect_begin_witness(struct trainer *t, struct err *err)
     if (rc == 0)
         witness_begin(&t->step, kind, t->n_ranks);
     if (rc == 0 && t->rank == 0)
-        warn_alone(t, kind);
+        warn_alone(t);
     free(kind);
     return rc;
 }
