@@ -293,7 +293,7 @@ struct spans_piece {        /* of what a rank recorded for a timeline (base/span
 struct spike_told { /* a step whose loss was far above those before (train.on_spike) */
     int64_t step;   /* from 0 */
     double loss, mean, deviation; /* of the step; of those before */
-    int does;                     /* enum spike (job/job.h) */
+    const char *action;           /* the value of train.on_spike; a constant */
     int64_t back_to; /* all ranks went back to the state of so many steps; -1: they did not */
 };
 

@@ -105,13 +105,11 @@ static void note_buckets(struct driver *d, int rank, struct report *r)
 
 static void note_spike(struct driver *d, int rank, struct report *r)
 {
-    static const char *const done[] = {"none", "warn", "skip", "rewind"}; /* enum spike */
     const struct spike_told *s = &r->spike;
     struct session_event e = event_of_job(EVENT_SPIKE, s->step);
     (void)rank;
-    ASSERT((size_t)s->does < ARRAY_LEN(done));
     e.spike = *s;
-    e.text = xstrdup(done[s->does]);
+    e.text = xstrdup(s->action);
     driver_event(d, &e);
     if (s->back_to >= 0)
         queue_log(d->out, LOG_WARN,
@@ -121,7 +119,7 @@ static void note_spike(struct driver *d, int rank, struct report *r)
     else
         queue_log(d->out, LOG_WARN, "step %lld: its loss is %.6g, the mean before it %.6g%s",
                   (long long)s->step, s->loss, s->mean,
-                  strcmp(done[s->does], "skip") != 0 ? "" : ": it is left out (train.on_spike)");
+                  strcmp(s->action, "skip") != 0 ? "" : ": it is left out (train.on_spike)");
 }
 
 /* A piece of a rank's timeline.  Spares record nothing that counts.  A rank sends to this driver,

@@ -26,6 +26,7 @@ enum { SPIKE_LEAST = 32 }; /* steps before any is judged */
 /* A deviation below this part of the mean is taken as that part: where losses hardly change, each
  * change would be a spike. */
 static const double spike_least_deviation = 0.01;
+static const char *const spike_words[] = {SPIKE_LIST(WORD_NAME)};
 
 int spike_check(const struct trainer *t, struct err *err)
 {
@@ -114,7 +115,7 @@ int spike_judge(struct trainer *t, struct step_result *s)
                                    .loss = loss,
                                    .mean = c.mean,
                                    .deviation = c.deviation,
-                                   .does = (int)on_spike};
+                                   .action = spike_words[on_spike]};
     spike_remember(at, limit);
     if (on_spike != SPIKE_REWIND) {
         spike_tell(t, &t->spike, -1);

@@ -425,11 +425,7 @@ int trainer_go_back(struct trainer *t, int64_t step, int *is_loaded, struct err 
     ring_end(t->ring, id, clock_mono_ns(), rc < 0);
     if (rc == 0 && t->step.average && average_is_stale(t->step.average))
         rc = remake_update(t, err);
-    if (rc == 0)
-        rc = read_loss_scale(t, err);
-    if (rc == 0)
-        rc = loop_read(&t->loop, t->state, err);
-    return rc == 0 ? update_refresh(t->step.update, err) : rc;
+    return rc == 0 ? trainer_reread(t, err) : rc;
 }
 
 /* ---- memory ---- */
