@@ -116,6 +116,12 @@ static int is_own_option(const char *name)
     return 0;
 }
 
+/* Each such run is set to these: it has a row of hashes for every step, and tells nobody else. */
+static const char *const again_sets[] = {
+    "checkpoint.hashes=1", "cluster.min_ranks=0", "cluster.max_ranks=0",      "cluster.spares=0",
+    "report.exec=",        "report.trace=[]",     "report.tensorboard=false",
+};
+
 static int again_words(const struct again *a, const char *name, const char *const *more,
                        int is_shown, struct words *w, struct err *err)
 {
@@ -140,6 +146,10 @@ static int again_words(const struct again *a, const char *name, const char *cons
     if (is_shown && a->options->common.log_format == LOG_JSON) {
         again_add(w, "--log-format");
         again_add(w, "json");
+    }
+    for (size_t i = 0; i < ARRAY_LEN(again_sets); i++) {
+        again_add(w, "--set");
+        again_add(w, again_sets[i]);
     }
     for (; *more; more++)
         again_add(w, *more);

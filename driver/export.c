@@ -72,6 +72,7 @@ static int export_network(const struct options *o, const struct job *job, const 
     int rc;
 
     request.warn = export_warn;
+    request.keeps_nothing = 1; /* the spec and the names are wanted */
     rc = dataset_open(&data, &job->data, &request, err);
     if (rc < 0)
         return err_wrap(err, "training data");

@@ -280,9 +280,10 @@ static int find_device(struct options *o, struct err *err)
         return err->code;
     devices_of_local_rank(&o->devices, o->common.device, o->common.local_rank, wanted);
     devices_pick(&o->devices, wanted, o->device);
-    if (device_is_cuda(o->device))
+    if (device_is_cuda(o->device)) {
         daemon_check_nccl(&o->common);
-    daemon_check_shared_memory("/dev/shm");
+        daemon_check_shared_memory("/dev/shm");
+    }
     if (o->devices.has_driver && o->devices.trouble[0])
         log_warn("--device auto: no GPU can be used: %s; computing on the CPU", o->devices.trouble);
     return 0;

@@ -46,21 +46,36 @@ static int check_live(const struct options *o, struct err *err)
                    o->set_live);
 }
 
-int options_ask(const struct options *o)
-{
-    return o->status || o->drain || o->trace_s > 0 || o->checkpoint_now || o->pause || o->go ||
-           o->set_live;
-}
+enum { OPTIONS_QUESTIONS = 7 };
 
-int options_check_questions(const struct options *o, struct err *err)
+/* The options that ask something; NULL for each that was not given. */
+static void options_list_asked(const struct options *o, const char *asked[OPTIONS_QUESTIONS])
 {
-    const char *const asked[] = {
+    const char *const all[OPTIONS_QUESTIONS] = {
         o->status ? "status" : NULL,     o->drain ? "drain" : NULL,
         o->trace_s > 0 ? "trace" : NULL, o->checkpoint_now ? "checkpoint-now" : NULL,
         o->pause ? "pause" : NULL,       o->go ? "go" : NULL,
         o->set_live ? "set-live" : NULL};
-    const char *first = NULL;
 
+    memcpy(asked, all, sizeof all);
+}
+
+int options_ask(const struct options *o)
+{
+    const char *asked[OPTIONS_QUESTIONS];
+    int n = 0;
+
+    options_list_asked(o, asked);
+    for (size_t i = 0; i < ARRAY_LEN(asked); i++)
+        n += asked[i] != NULL;
+    return n > 0;
+}
+
+int options_check_questions(const struct options *o, struct err *err)
+{
+    const char *asked[OPTIONS_QUESTIONS], *first = NULL;
+
+    options_list_asked(o, asked);
     for (size_t i = 0; !o->wish.is_word && i < ARRAY_LEN(asked); i++) {
         if (first && asked[i])
             return err_set(err, ERR_ARG, "--%s and --%s: one question at a time", first, asked[i]);

@@ -106,18 +106,10 @@ static int replay_compute(struct replay *r, struct again *a, struct err *err)
 {
     char *ranks = xasprintf("%lld", (long long)r->n_ranks);
     char *end = xasprintf("train.stop_after=%lld", (long long)r->to);
-    const char *more[32] = {"--resume", "--set", end}, *const * fixed;
-    static const char *const sets[] = {"checkpoint.hashes=1", "cluster.min_ranks=0",
-                                       "cluster.max_ranks=0", "cluster.spares=0",
-                                       "report.exec=",        "report.tensorboard=false",
-                                       "report.trace=[]",     NULL};
+    const char *more[9] = {"--resume", "--set", end}; /* and six at most */
     int n = 3, status = STATUS_OK, rc;
     const int is_here = r->is_local || r->n_ranks == 1;
 
-    for (fixed = sets; *fixed; fixed++) {
-        more[n++] = "--set";
-        more[n++] = *fixed;
-    }
     if (r->n_ranks) {
         more[n++] = "--nranks";
         more[n++] = ranks;
@@ -178,7 +170,7 @@ static json_t *replay_sample(const struct dataset *ds, int64_t i)
 /* *out: a list of the step's samples, in the order of the global batch. */
 static int replay_samples(const struct replay *r, json_t **out, struct err *err)
 {
-    const struct dataset_request request = job_request(r->job, DATASET_TRAIN);
+    struct dataset_request request = job_request(r->job, DATASET_TRAIN);
     const struct job_train *train = &r->job->train;
     struct sampler sampler = {.global_batch = train->global_batch,
                               .seed = (uint64_t)train->seed,
@@ -187,8 +179,10 @@ static int replay_samples(const struct replay *r, json_t **out, struct err *err)
     struct sampler_step at;
     struct dataset *ds;
     int64_t *index;
-    int rc = dataset_open(&ds, &r->job->data, &request, err);
+    int rc;
 
+    request.keeps_nothing = 1; /* the names alone are wanted */
+    rc = dataset_open(&ds, &r->job->data, &request, err);
     if (rc < 0)
         return err_wrap(err, "training data");
     sampler.n_samples = train->overfit > 0 ? min_i64(train->overfit, ds->n_samples) : ds->n_samples;

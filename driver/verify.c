@@ -63,26 +63,8 @@ static int verify_train(const struct verify *v, struct verified *one, struct aga
     char *ranks = xasprintf("%lld", (long long)one->n_ranks);
     char *end = xasprintf("train.stop_after=%lld", (long long)v->n_steps);
     char *run_dir = xasprintf("%s/%s", a->folder, name), *why = NULL;
-    const char *const more[] = {"--nranks",
-                                ranks,
-                                "--port",
-                                "0",
-                                "--set",
-                                end,
-                                "--set",
-                                "checkpoint.hashes=1",
-                                "--set",
-                                "report.exec=",
-                                "--set",
-                                "report.tensorboard=false",
-                                "--set",
-                                "cluster.min_ranks=0",
-                                "--set",
-                                "cluster.max_ranks=0",
-                                "--set",
-                                "cluster.spares=0",
-                                one->n_ranks > 1 ? "--local" : NULL,
-                                NULL};
+    const char *const more[] = {
+        "--nranks", ranks, "--port", "0", "--set", end, one->n_ranks > 1 ? "--local" : NULL, NULL};
     int status = STATUS_OK, rc = again_run(a, name, more, 0, &status, err);
 
     if (rc == 0 && status != STATUS_OK && status != STATUS_STOPPED)
