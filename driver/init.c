@@ -3,8 +3,6 @@
 #include "driver/init.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/util.h"
+#include "ckpt/file.h"
 #include "driver/init_write.h"
 #include "job/job.h"
 
@@ -98,20 +97,15 @@ static int init_check_file(const char *path, struct err *err)
 
 static int init_save(const char *path, const struct buf *text, struct err *err)
 {
-    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    int rc = 0;
+    int fd, rc = file_create(path, &fd, err);
 
-    if (fd < 0)
-        return err_sys(err, errno, "%s cannot be made; --out FILE names another file", path);
-    for (size_t at = 0; rc == 0 && at < text->len;) {
-        const ssize_t n = write(fd, text->data + at, text->len - at);
-
-        if (n < 0 && errno != EINTR)
-            rc = err_sys(err, errno, "%s", path);
-        at += n > 0 ? (size_t)n : 0;
-    }
-    if (close(fd) < 0 && rc == 0)
-        rc = err_sys(err, errno, "%s", path);
+    if (rc < 0)
+        return err_wrap(err, "the job file (--out FILE names another)");
+    rc = file_put(fd, path, text->data, text->len, err);
+    if (rc == 0)
+        rc = file_finish(fd, path, err);
+    else
+        close(fd);
     if (rc < 0)
         unlink(path);
     return rc;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/alloc.h"
 #include "base/util.h"
 #include "data/files.h"
 #include "data/mnist_sets.h"
@@ -248,13 +249,11 @@ static int find_token_type(const struct init_look *l, const char *name, struct i
                            struct err *err)
 {
     enum { MOST = 1 << 20, LLM_C = 20240520 };
-    uint8_t *b = NULL;
+    uint8_t *b = xcalloc(1, MOST);
     size_t got = 0, small = 0;
     uint32_t most = 0;
     int rc = 0, is_wide;
 
-    b = calloc(1, MOST);
-    ASSERT(b);
     rc = init_look_head(l, name, b, MOST, &got, err);
     if (rc < 0 || (got > 4 && (b[0] | b[1] << 8 | b[2] << 16 | b[3] << 24) == LLM_C) ||
         !memcmp(b, NPY_MAGIC, strlen(NPY_MAGIC))) {

@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "base/alloc.h"
+#include "base/hash.h"
 #include "base/util.h"
 #include "data/csv_file.h"
 #include "data/mapped.h"
@@ -37,14 +38,7 @@ struct init_table {
     struct init_column *column; /* [n] */
 };
 
-static uint64_t table_hash(const struct csv_cell *c)
-{
-    uint64_t h = 14695981039346656037U;
-
-    for (size_t i = 0; i < c->len; i++)
-        h = (h ^ (uint8_t)c->text[i]) * 1099511628211U;
-    return h;
-}
+static uint64_t table_hash(const struct csv_cell *c) { return hash_of(c->text, c->len).lo; }
 
 static void table_take(struct init_column *c, const struct csv_cell *cell)
 {

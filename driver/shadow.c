@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +18,7 @@
 #include "base/util.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/file.h"
+#include "ckpt/generations.h"
 #include "job/imported.h"
 #include "report/lines.h"
 
@@ -29,35 +29,24 @@ static char *shadow_folder(const char *run, int64_t step)
     return xasprintf("%s/checkpoints/step-%08lld", run, (long long)step);
 }
 
-/* The step of a folder of this name, or -1. */
-static int64_t step_of_name(const char *name)
-{
-    char *end;
-    long long step;
-
-    if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9')
-        return -1;
-    step = strtoll(name + 5, &end, 10);
-    return *end == 0 && step < INT64_MAX / 4 ? step : -1;
-}
-
 int64_t shadow_checkpoint(const char *run, int64_t step)
 {
-    char *path = xasprintf("%s/checkpoints", run);
-    DIR *d = opendir(path);
-    struct dirent *e;
+    char *path = generations_folder(run);
+    struct generation *g = NULL;
+    struct err ignored;
     int64_t newest = 0;
+    int n = 0;
 
-    while (d && (e = readdir(d))) {
-        const int64_t at = step_of_name(e->d_name);
-        char *folder = shadow_folder(run, at);
+    if (generations_list(path, &g, &n, &ignored) < 0)
+        n = 0;
+    for (int i = 0; i < n && newest == 0; i++) {
+        char *folder = shadow_folder(run, g[i].step);
 
-        if (at > newest && at < step && ckpt_is_folder(folder))
-            newest = at;
+        if (g[i].step < step && ckpt_is_folder(folder))
+            newest = g[i].step;
         free(folder);
     }
-    if (d)
-        closedir(d);
+    free(g);
     free(path);
     return newest;
 }

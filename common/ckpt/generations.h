@@ -1,6 +1,6 @@
 /* generations - the folder of a run's checkpoints: its generations by name, newest first.
  *
- * Only files in ckpt/ include this header; ckpt.h tells what is in the folder.
+ * Files in ckpt/ include this header, and driver/shadow.c; ckpt.h tells what is in the folder.
  * Threads: one at a time per run directory. */
 #ifndef CKPT_GENERATIONS_H
 #define CKPT_GENERATIONS_H
