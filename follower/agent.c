@@ -219,14 +219,14 @@ static void agent_on_state_signal(uv_poll_t *p, int status, int events)
                            notice_signal_read(&info, &n) ? NOTICE_SIGNAL_VALUE : 0);
 }
 
-/* SIGUSR1 stays blocked to the end: reading it needs that, and nothing ends the agent with it. */
+/* SIGUSR1 is blocked from the process's beginning (daemon_open_standard) to its end: reading it
+ * needs that, and nothing ends the agent with it. */
 static void agent_catch_state_signal(struct agent *a)
 {
     sigset_t one;
 
     sigemptyset(&one);
     sigaddset(&one, SIGUSR1);
-    pthread_sigmask(SIG_BLOCK, &one, NULL);
     a->state_fd = signalfd(-1, &one, SFD_CLOEXEC | SFD_NONBLOCK);
     if (a->state_fd < 0 || uv_poll_init(&a->loop, &a->state_signal, a->state_fd) < 0) {
         log_warn("SIGUSR1 will not be passed on: %s", strerror(errno));

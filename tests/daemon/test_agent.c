@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "daemon/daemon.h"
 #include "daemon/minder.h"
 #include "follower/agent.h"
 #include "session/action.h"
@@ -64,6 +65,7 @@ int main(void)
         cmocka_unit_test(test_child_that_is_stopped),
     };
 
+    daemon_open_standard(); /* as the daemon begins: SIGUSR1 is blocked */
     if (minder_role().kind == MINDER_AGENT)
         return be_child(getenv("AGENT_TEST"));
     alarm(120); /* an agent that starts its children again and again would not end */
