@@ -78,12 +78,14 @@ class Corruption(dp.Case):
         self.assertEqual(self.losses("run"), want)
 
     def test_audits_go_on_with_fewer_ranks(self):
-        """The ranks that are left have other shares, and no bit is wrong."""
+        """The ranks that are left have other shares, and a wrong bit is still found."""
         job = {**JOB, "train.audit": 1, "cluster.min_ranks": 2, "cluster.replace_timeout": 0}
-        driver = self.start_job("kill:rank2@step5", job)
+        driver = self.start_job("kill:rank2@step5,flip:rank1@step9:bucket0", job)
         self.assert_exit(driver, FINISHED)
         self.assertEqual([e["rank"] for e in self.events("lost", "run")], [2])
-        self.assertEqual(self.events("corruption", "run"), [])
+        event, = self.events("corruption", "run")
+        self.assertEqual((event["rank"], event["step"], event["what"], event["healed"]),
+                         (1, 9, "gradient", True))
         self.assertEqual([e["step"] for e in self.events("epoch", "run")], [4, 8, 12])
 
 

@@ -39,6 +39,8 @@ class Overfit(Loops):
         job = {"train.overfit": 40, "train.global_batch": 16, "train.epochs": 4}
         self.train(job=job, n=1)
         self.assertEqual(self.events("done", "run")[0]["step"], 12)
+        self.train(job={**job, "data.shuffle": "false"}, n=1, run="order")
+        self.assertEqual(self.weights("order"), self.weights("run"))
         self.train(job={**job, "train.max_steps": 5}, n=1, run="cut")
         self.train("--resume", job={**job, "train.max_steps": 0}, n=1, run="cut")
         self.assertEqual(self.weights("cut"), self.weights("run"))
