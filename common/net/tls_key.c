@@ -33,6 +33,11 @@ static int tls_key_derive(const struct secret *s, const char *use, uint8_t out[T
     return tls_key_hmac(s->key, use, strlen(use), out);
 }
 
+/* OpenSSL lets a key expire as if it were a session's: 304 s after it was made, unless told
+ * otherwise (SSL_SESSION_set_timeout).  So long, in seconds, it does not, not even if the clock is
+ * set right meanwhile. */
+enum { LASTING_S = INT32_MAX };
+
 static int make_session(struct tls_key *k, SSL_CTX *ctx, const uint8_t key[TLS_KEY_BYTES])
 {
     SSL *ssl = SSL_new(ctx); /* only a connection can look a suite up */
@@ -42,7 +47,8 @@ static int make_session(struct tls_key *k, SSL_CTX *ctx, const uint8_t key[TLS_K
     SSL_free(ssl);
     return suite && k->session && SSL_SESSION_set1_master_key(k->session, key, TLS_KEY_BYTES) &&
                    SSL_SESSION_set_cipher(k->session, suite) &&
-                   SSL_SESSION_set_protocol_version(k->session, TLS1_3_VERSION)
+                   SSL_SESSION_set_protocol_version(k->session, TLS1_3_VERSION) &&
+                   SSL_SESSION_set_timeout(k->session, LASTING_S)
                ? 0
                : -1;
 }
