@@ -1,7 +1,8 @@
 /* The thread that asks, and its hand-over to the loop.
  *
  * Happy path: the thread asks, waits, asks again ...; a notice comes, an async handle wakes the
- * loop, and the loop tells its owner.  The thread ends then. */
+ * loop, and the loop tells its owner.  The thread ends then.  The time between two questions is
+ * spent where a shutdown of the machine is heard. */
 #include "daemon/notices.h"
 
 #include <errno.h>
@@ -15,6 +16,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/util.h"
+#include "daemon/inhibitor.h"
 #include "daemon/metadata.h"
 #include "daemon/notice_command.h"
 
@@ -27,8 +29,12 @@ struct notices {
     /* The thread's. */
     char *from;
     struct notice_command command;
-    struct metadata *metadata; /* NULL: the command is asked */
-    char *said;                /* the failure that was logged last; or NULL */
+    int has_command;
+    struct metadata *metadata;   /* NULL: no cloud is asked */
+    int heeds_shutdown;          /* of this machine, by systemd */
+    struct inhibitor *inhibitor; /* NULL where that is not so, and until the bus is back */
+    int is_told;                 /* the log says that a shutdown is heard */
+    char *said;                  /* the failure that was logged last; or NULL */
 };
 
 /* ---- the thread ---- */
@@ -53,23 +59,72 @@ static int notices_rest(const struct notices *n, int ms)
 
 static int notices_ask(struct notices *n, struct err *err)
 {
-    return n->metadata ? metadata_ask(n->metadata, n->stop_fd, &n->notice, err)
-                       : notice_command_ask(&n->command, n->stop_fd, &n->notice, err);
+    if (n->metadata)
+        return metadata_ask(n->metadata, n->stop_fd, &n->notice, err);
+    return n->has_command ? notice_command_ask(&n->command, n->stop_fd, &n->notice, err) : 0;
+}
+
+/* Where logind refuses, a shutdown comes as a SIGTERM alone. */
+static int notices_open_inhibitor(struct notices *n, struct err *err)
+{
+    const int rc = inhibitor_new(&n->inhibitor, err);
+
+    n->heeds_shutdown = rc < 0 || n->inhibitor;
+    return rc;
+}
+
+/* Wait until the next question for a shutdown of this machine. */
+static int notices_wait_shutdown(struct notices *n, struct err *err)
+{
+    int rc = n->inhibitor ? 0 : notices_open_inhibitor(n, err);
+
+    if (rc == 0 && n->inhibitor)
+        rc = inhibitor_wait(n->inhibitor, n->stop_fd, n->o.each_ms, &n->notice, err);
+    if (rc < 0) {
+        inhibitor_free(n->inhibitor);
+        n->inhibitor = NULL;
+    } else if (n->inhibitor && !n->is_told && inhibitor_seconds(n->inhibitor) >= 0) {
+        log_info("cluster.notice: a shutdown of this machine is heard, and held up for %lld s at "
+                 "most (systemd's logind)",
+                 (long long)inhibitor_seconds(n->inhibitor));
+        n->is_told = 1;
+    }
+    return rc;
+}
+
+/* The time between two questions.  1: a shutdown was heard. */
+static int notices_pass(struct notices *n)
+{
+    struct err err;
+    const int rc = n->heeds_shutdown ? notices_wait_shutdown(n, &err) : 0;
+
+    if (rc == ERR_UNSUPPORTED) {
+        log_info("cluster.notice: a shutdown of this machine is not heard before its SIGTERM: %s",
+                 err.msg);
+        n->heeds_shutdown = 0;
+    } else if (rc < 0) {
+        notices_fail(n, &err);
+    }
+    if (rc < 0 || !n->heeds_shutdown)
+        notices_rest(n, n->o.each_ms);
+    return rc > 0;
 }
 
 static void *notices_main(void *arg)
 {
     struct notices *n = arg;
-    struct err err;
-    int rc = 0;
+    int is_heard = 0;
 
-    do {
-        rc = notices_ask(n, &err);
+    while (!is_heard && !notices_rest(n, 0)) {
+        struct err err;
+        const int rc = notices_ask(n, &err);
+
         if (rc < 0 && !notices_rest(n, 0))
             notices_fail(n, &err);
-    } while (rc <= 0 && !notices_rest(n, n->o.each_ms));
+        is_heard = rc > 0 || notices_pass(n);
+    }
     notice_command_fini(&n->command);
-    if (rc > 0)
+    if (is_heard)
         uv_async_send(&n->async);
     return NULL;
 }
@@ -86,6 +141,7 @@ static void notices_on_async(uv_async_t *a)
 static void notices_fini(struct notices *n)
 {
     metadata_close(n->metadata);
+    inhibitor_free(n->inhibitor);
     free(n->from);
     free(n->said);
     free(n);
@@ -93,25 +149,36 @@ static void notices_fini(struct notices *n)
 
 static void notices_on_closed(uv_handle_t *h) { notices_fini(h->data); }
 
-/* Which source `from` asks for.  1: none. */
-static int notices_choose(struct notices *n, struct err *err)
+/* The metadata service of the cloud that this machine belongs to, if it does. */
+static int notices_find_cloud(struct notices *n, struct err *err)
 {
-    enum metadata_cloud cloud;
+    const enum metadata_cloud cloud = metadata_find(NULL);
     int rc;
 
-    if (!strcmp(n->from, "none"))
-        return 1;
-    if (strcmp(n->from, "auto") != 0)
-        return 0;
-    cloud = metadata_find(NULL);
     if (cloud == METADATA_NONE)
-        return 1;
+        return 0;
     rc = metadata_open(cloud, &n->metadata, err);
     if (rc < 0)
         return err_wrap(err, "cluster.notice");
     log_info("cluster.notice: the metadata service of %s is asked every %g s", metadata_name(cloud),
              1e-3 * n->o.each_ms);
     return 0;
+}
+
+/* Which sources `from` asks for.  1: none. */
+static int notices_choose(struct notices *n, struct err *err)
+{
+    struct err why;
+    int rc = 0;
+
+    if (!strcmp(n->from, "none"))
+        return 1;
+    n->has_command = strcmp(n->from, "auto") != 0;
+    if (!n->has_command)
+        rc = notices_find_cloud(n, err);
+    if (rc == 0 && notices_open_inhibitor(n, &why) < 0)
+        notices_fail(n, &why);
+    return rc != 0 ? rc : !n->has_command && !n->metadata && !n->heeds_shutdown;
 }
 
 static int notices_open(struct notices *n, uv_loop_t *loop, struct err *err)

@@ -1,8 +1,9 @@
 /* notices - hears that this machine is about to go away, as cluster.notice says.
  *
  * A thread of its own asks every few seconds until a notice has come.  It asks a command of the
- * job's (daemon/notice_command.h), or the cloud's metadata service (daemon/metadata.h).  A source
- * that fails is told of in the log, each failure once, and asked again.
+ * job's (daemon/notice_command.h), or the cloud's metadata service (daemon/metadata.h).  Meanwhile
+ * it hears whether systemd shuts the machine down (daemon/inhibitor.h).  A source that fails is
+ * told of in the log, each failure once, and asked again.
  *
  * Life:    notices_new -> (heard) -> notices_free, and the loop runs until the handle is closed.
  * Threads: the loop's, which also calls `heard`; it has one more.

@@ -302,5 +302,58 @@ class Clouds(training.Case):
         self.assert_exit(driver, STOPPED)
 
 
+# A system with a bus and the real logind, in a /run of their own.  The shutdown goes to STUB.
+LOGIND = "/lib/systemd/systemd-logind"
+LOGIND_NAME, LOGIND_PATH = "org.freedesktop.login1", "/org/freedesktop/login1"
+STUB = os.environ.get("DPTRAIN_SYSTEMD_STUB", "")
+BUS = """<busconfig><type>system</type><listen>unix:path=/run/dbus/system_bus_socket</listen>
+<policy context="default"><allow user="*"/><allow own="*"/><allow send_destination="*"/>
+<allow send_type="signal"/><allow receive_sender="*"/></policy></busconfig>"""
+SYSTEM = ("unshare", "--mount", "sh", "-c",
+          "mount -t tmpfs none /run && mkdir -p /run/dbus /run/systemd/system /run/systemd/seats "
+          "/run/systemd/inhibit /run/systemd/users /run/systemd/sessions && "
+          'exec dbus-daemon --config-file="$1" --nofork --nopidfile --print-address=2', "sh")
+
+
+class Shutdown(training.Case):
+    """systemd shuts the machine down."""
+
+    def setUp(self):
+        super().setUp()
+        lacking = [name for name in (LOGIND, "dbus-daemon", "busctl") if not shutil.which(name)]
+        if not STUB or lacking:
+            self.skipTest(f"{', '.join(lacking) or 'libsystemd'} is lacking")
+        with open(self.path("bus.conf"), "w", encoding="ascii") as file:
+            file.write(BUS)
+        self.system = self.start([self.path("bus.conf")], prefix=SYSTEM)
+        try:
+            self.system.wait_line("^unix:path=")
+        except AssertionError:
+            self.skipTest("a /run of its own (unshare --mount) needs root")
+        self.inside = ("nsenter", "--target", str(self.system.pid), "--mount",
+                       f"--wdns={self.folder}")
+        self.manager = self.start([STUB], prefix=self.inside)
+        self.manager.wait_line("ready")
+        self.start([LOGIND], prefix=self.inside)
+        dp.wait_for("logind", lambda: LOGIND_NAME in self.call("list").split())
+
+    def call(self, *words):
+        return subprocess.run([*self.inside, "busctl", *words], capture_output=True, text=True,
+                              check=False).stdout
+
+    def test_the_driver_stops_in_order(self):
+        """logind waits for it, and then goes on."""
+        driver = self.driver("--port", "0", n=1, job=dp.ENDLESS, port=False, prefix=self.inside)
+        driver.wait_line("cluster.notice: a shutdown of this machine is heard, and held up for 5 s")
+        self.wait_event("first_step")
+        self.assertIn("dptrain", self.call("call", LOGIND_NAME, LOGIND_PATH,
+                                           f"{LOGIND_NAME}.Manager", "ListInhibitors"))
+        self.call("call", LOGIND_NAME, LOGIND_PATH, f"{LOGIND_NAME}.Manager", "Reboot", "b", "0")
+        self.assert_exit(driver, STOPPED, r"goes away \(systemd\) after step \d+")
+        self.manager.wait_line("started reboot.target")
+        event, = self.events("notice")
+        self.assertEqual((event["rank"], event["source"], event["seconds"]), (0, "systemd", 5))
+
+
 if __name__ == "__main__":
     dp.main()
