@@ -12,10 +12,16 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/log.h"
+#include "base/util.h"
 #include "driver/options.h"
 
-enum { STOP_MS = 3000 }; /* for followers to end after their standard input has ended */
+enum {
+    STOP_MS = 3000, /* for followers to end after their standard input has ended */
+    MOST_PAUSE_S = 60,
+    LONG_LIFE_S = 60 /* one that lived so long before it failed is started again after 1 s */
+};
 
 /* ---- the file ---- */
 
@@ -117,7 +123,8 @@ int hosts_n_ranks(const struct hosts *h)
  * A signal that ends the shell leaves no secret behind.  It is not passed on: whoever ends a
  * machine signals its follower, too, and a second signal would kill the ranks. */
 static const char script[] =
-    "umask 077; f=; trap 'rm -f \"$f\"' EXIT; trap 'exit 4' HUP INT TERM; "
+    "umask 077; f=; trap 'rm -f \"$f\"' EXIT; trap 'exit 143' HUP INT TERM; "
+    "DPTRAIN_MINDER=ssh:0; export DPTRAIN_MINDER; "
     "f=$(mktemp) || exit 1; IFS= read -r s; printf \"%%s\\n\" \"$s\" >\"$f\"; "
     "p=%s; [ -x \"$p\" ] || p=dpfollower; exec 3<&0; "
     "\"$p\" --root %s --ranks %d --device %s --once --log-format %s%s </dev/null & c=$!; "
@@ -182,19 +189,27 @@ static int send_secret(const struct options *o, int to, struct err *err)
     return rc;
 }
 
-static int start_line(struct hosts *h, int i, const char *ssh, const char *text,
-                      const struct options *o, struct err *err)
+static int start_line(struct hosts *h, int i, struct err *err)
 {
+    const struct options *o = h->options;
     struct hosts_line *line = &h->line[i];
+    char *text = xasprintf(script, h->program, h->root, line->slots,
+                           device_is_cuda(o->device) ? "cuda" : "cpu",
+                           o->common.log_format == LOG_JSON ? "json" : "text",
+                           o->common.secret_files.n ? " --secret-file \"$f\"" : " --insecure");
     struct minder_command c = {.n = 0};
     struct minder_order order = {.command = &c, .secret_fd = -1, .death_signal = SIGTERM};
     int pipe_fd[2], rc;
 
-    if (pipe2(pipe_fd, O_CLOEXEC) < 0)
+    line->started_ns = clock_mono_ns();
+    line->due_ns = 0;
+    if (pipe2(pipe_fd, O_CLOEXEC) < 0) {
+        free(text);
         return err_sys(err, errno, "--hosts: pipe");
+    }
     order.input_fd = pipe_fd[0];
     line->input = pipe_fd[1];
-    minder_add(&c, ssh, NULL);
+    minder_add(&c, h->ssh, NULL);
     minder_add(&c, "-T", NULL);
     minder_add(&c, "-o", "BatchMode=yes");
     minder_add(&c, line->name, text);
@@ -202,51 +217,76 @@ static int start_line(struct hosts *h, int i, const char *ssh, const char *text,
     if (rc == 0)
         rc = minder_start(&h->minder, &order, i, err);
     close(pipe_fd[0]);
+    free(text);
     return rc;
 }
 
 int hosts_start(struct hosts *h, const struct options *o, int port, struct err *err)
 {
-    char root[ADDR_MAX_HOST + 16], *ssh = NULL, *program = NULL;
-    const char *trust = o->common.secret_files.n ? " --secret-file \"$f\"" : " --insecure";
-    int rc = hosts_own_address(o, port, root, sizeof root, err);
+    int rc = hosts_own_address(o, port, h->root, sizeof h->root, err);
 
+    h->options = o;
     if (rc == 0)
-        rc = find_program("ssh", &ssh, err);
-    if (rc == 0 && minder_find_follower(&program, err) < 0)
+        rc = find_program("ssh", &h->ssh, err);
+    if (rc == 0 && minder_find_follower(&h->program, err) < 0)
         rc = err_wrap(err, "--hosts");
-    if (rc == 0 && strpbrk(program, "'\"\\$` "))
-        rc = err_set(err, ERR_CONFIG, "--hosts: the path %s has characters of the shell", program);
-    for (int i = 0; i < h->n && rc == 0; i++) {
-        char *text = xasprintf(script, program, root, h->line[i].slots,
-                               device_is_cuda(o->device) ? "cuda" : "cpu",
-                               o->common.log_format == LOG_JSON ? "json" : "text", trust);
-
-        rc = start_line(h, i, ssh, text, o, err);
-        free(text);
-    }
-    free(program);
-    free(ssh);
+    if (rc == 0 && strpbrk(h->program, "'\"\\$` "))
+        rc = err_set(err, ERR_CONFIG, "--hosts: the path %s has characters of the shell",
+                     h->program);
+    for (int i = 0; i < h->n && rc == 0; i++)
+        rc = start_line(h, i, err);
     return rc;
+}
+
+/* ---- starting again ---- */
+
+static void hosts_close_input(struct hosts_line *line)
+{
+    if (line->input >= 0)
+        close(line->input);
+    line->input = -1;
+}
+
+int hosts_retry(struct hosts *h, int number)
+{
+    struct hosts_line *line = &h->line[number];
+    const int is_young = clock_since_s(line->started_ns) < LONG_LIFE_S;
+
+    hosts_close_input(line);
+    line->pause_s = line->pause_s && is_young ? (int)min_i64(2 * line->pause_s, MOST_PAUSE_S) : 1;
+    line->due_ns = clock_mono_ns() + line->pause_s * INT64_C(1000000000);
+    return line->pause_s;
+}
+
+int hosts_start_due(struct hosts *h)
+{
+    int n = 0;
+
+    for (int i = 0; i < h->n; i++) {
+        struct err err;
+
+        if (h->line[i].due_ns && h->line[i].due_ns <= clock_mono_ns() && start_line(h, i, &err) < 0)
+            log_warn("%s, started by --hosts: %s: trying again in %d s", h->line[i].name, err.msg,
+                     hosts_retry(h, i));
+        n += h->line[i].due_ns != 0;
+    }
+    return n;
 }
 
 /* ---- ending ---- */
 
-int hosts_reap(struct hosts *h, const char **name, char text[64], int *status)
+int hosts_reap(struct hosts *h, int *number, char text[64], int *status)
 {
-    int i, how = minder_reap(&h->minder, &i, text, status);
-
-    if (how)
-        *name = h->line[i].name;
-    return how;
+    return minder_reap(&h->minder, number, text, status);
 }
 
 void hosts_end(struct hosts *h, int patience_ms)
 {
     minder_wait(&h->minder, patience_ms);
     for (int i = 0; i < h->n; i++)
-        if (h->line[i].input >= 0)
-            close(h->line[i].input);
+        hosts_close_input(&h->line[i]);
     minder_wait(&h->minder, STOP_MS);
     minder_end(&h->minder, 0, 1);
+    free(h->ssh);
+    free(h->program);
 }

@@ -222,6 +222,7 @@ int server_end(struct server *s)
         conn_close(peers_remove(&s->peers, s->peers.peer[0]->number));
     uv_close((uv_handle_t *)&s->child_ended, NULL);
     uv_close((uv_handle_t *)&s->doom, NULL);
+    uv_close((uv_handle_t *)&s->hosts_again, NULL);
     uv_close((uv_handle_t *)&s->owner, NULL);
     local_end(&s->local, patience_ms);
     hosts_end(&s->hosts, s->is_formed ? patience_ms : 0);
@@ -252,8 +253,9 @@ int server_init(struct server *s, const struct options *o, int64_t start_ns, str
         return rc;
     uv_signal_init(&s->daemon.loop, &s->child_ended);
     uv_timer_init(&s->daemon.loop, &s->doom);
+    uv_timer_init(&s->daemon.loop, &s->hosts_again);
     uv_timer_init(&s->daemon.loop, &s->owner);
-    s->child_ended.data = s->owner.data = s->doom.data = s;
+    s->child_ended.data = s->owner.data = s->doom.data = s->hosts_again.data = s;
     return 0;
 }
 

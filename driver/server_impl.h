@@ -39,7 +39,8 @@ struct server {
     uv_signal_t child_ended;
     uv_timer_t owner; /* looks whether another driver has taken the run directory over, and hands on
                          rows */
-    uv_timer_t doom;  /* until local followers whose ranks were lost are killed */
+    uv_timer_t hosts_again; /* while machines of --hosts are to be started again */
+    uv_timer_t doom;        /* until local followers whose ranks were lost are killed */
     struct heed heed;
     int is_formed;    /* 1: the ranks have formed, so the session deals with lost followers */
     int is_ending;    /* 1: the session has said how it ends */

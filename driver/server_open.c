@@ -134,15 +134,22 @@ int server_write_port_file(const struct server *s, struct err *err)
 
 /* ---- local followers ---- */
 
-/* Replace a local follower that was killed or failed.  One that found its input wrong is not
- * replaced, because the next one would find it wrong, too. */
+enum { HOSTS_LOOK_MS = 500 }; /* between two looks for machines that are due */
+
+/* A follower that was killed or failed is replaced.  One that found its input wrong is not, because
+ * the next one would find it wrong, too. */
+static int may_replace(const struct server *s, int status)
+{
+    return s->is_formed && !s->is_ending && !s->daemon.n_stops && status != STATUS_OK &&
+           status != STATUS_USAGE && status != STATUS_REFUSED && status != STATUS_STOPPED &&
+           s->job->cluster.replace_timeout_ms != 0;
+}
+
 static void replace_child(struct server *s, int number, const char *text, int status)
 {
     struct err err;
 
-    if (!s->is_formed || s->is_ending || s->daemon.n_stops || status == STATUS_OK ||
-        status == STATUS_USAGE || status == STATUS_REFUSED || status == STATUS_STOPPED ||
-        s->job->cluster.replace_timeout_ms == 0)
+    if (!may_replace(s, status))
         return;
     if (local_restart(&s->local, number, &err) < 0)
         log_error("a local follower %s: %s", text, err.msg);
@@ -170,15 +177,28 @@ static void end_unless_formed(struct server *s, const char *who, const char *tex
     daemon_leave(&s->daemon);
 }
 
-/* The ssh of a machine has ended.  The session deals with the ranks of that machine, which are lost
- * or have left. */
-static void host_ended(struct server *s, const char *name, const char *text, int status)
+static void on_hosts_again(uv_timer_t *t)
 {
+    struct server *s = t->data;
+
+    if (s->is_ending || s->daemon.n_stops || hosts_start_due(&s->hosts) == 0)
+        uv_timer_stop(t);
+}
+
+/* The ssh of a machine has ended.  The session deals with the ranks of that machine, which are lost
+ * or have left.  A machine that failed is tried again: it may be there again soon. */
+static void host_ended(struct server *s, int number, const char *text, int status)
+{
+    const int may_return = may_replace(s, status);
     char who[HOSTS_NAME + 32];
 
-    snprintf(who, sizeof who, "%s, started by --hosts: ssh", name);
-    if (s->is_formed && !s->is_ending && status != STATUS_OK)
+    snprintf(who, sizeof who, "%s, started by --hosts: ssh", s->hosts.line[number].name);
+    if (may_return) {
+        log_warn("%s %s: starting it again in %d s", who, text, hosts_retry(&s->hosts, number));
+        uv_timer_start(&s->hosts_again, on_hosts_again, HOSTS_LOOK_MS, HOSTS_LOOK_MS);
+    } else if (s->is_formed && !s->is_ending && status != STATUS_OK) {
         log_warn("%s %s", who, text);
+    }
     end_unless_formed(s, who, text, status);
 }
 
@@ -186,7 +206,6 @@ static void on_child_ended(uv_signal_t *handle, int signal)
 {
     struct server *s = handle->data;
     char text[64], who[48];
-    const char *name;
     int number, status;
 
     (void)signal;
@@ -195,8 +214,8 @@ static void on_child_ended(uv_signal_t *handle, int signal)
         end_unless_formed(s, who, text, status);
         replace_child(s, number, text, status);
     }
-    while (hosts_reap(&s->hosts, &name, text, &status))
-        host_ended(s, name, text, status);
+    while (hosts_reap(&s->hosts, &number, text, &status))
+        host_ended(s, number, text, status);
 }
 
 /* The address that a follower on this machine must connect to. */

@@ -47,6 +47,7 @@ struct agent {
     int state_fd;
     uv_timer_t beat;
     int n_stops, n_restarts;
+    int is_by_ssh; /* started by dpdriver --hosts */
     int status;
 };
 
@@ -103,6 +104,16 @@ static int is_over(const struct agent *a)
     return 1;
 }
 
+/* Is a child that has failed started again?  A job's followers that dpdriver --hosts has started
+ * are, as long as another process of this machine takes part: once none does, the driver starts the
+ * agent anew, unless the job has ended. */
+static int starts_again(const struct agent *a)
+{
+    if (a->n_stops)
+        return 0;
+    return !a->options->once || (a->is_by_ssh && minder_n_running(&a->minder) > 0);
+}
+
 /* A child has ended for good.  The agent ends with the status of the first child that failed, or
  * else with that of one that was stopped. */
 static void end_child(struct agent *a, struct charge *c, int status)
@@ -112,6 +123,16 @@ static void end_child(struct agent *a, struct charge *c, int status)
         a->status = status;
     if (is_over(a))
         uv_stop(&a->loop);
+}
+
+/* The children that wait to be started again are not. */
+static void end_waiting(struct agent *a, int status)
+{
+    for (int i = 0; i < a->places.n; i++)
+        if (uv_is_active((uv_handle_t *)&a->charge[i].again)) {
+            uv_timer_stop(&a->charge[i].again);
+            end_child(a, &a->charge[i], status);
+        }
 }
 
 static void on_again(uv_timer_t *t);
@@ -144,7 +165,7 @@ static void child_ended(struct agent *a, struct charge *c, const char *text, int
     char name[48];
 
     agent_name_of(a, c->number, name);
-    if (status == STATUS_FAILED && !a->options->once && !a->n_stops) {
+    if (status == STATUS_FAILED && starts_again(a)) {
         start_later(c, name, text);
         return;
     }
@@ -152,6 +173,8 @@ static void child_ended(struct agent *a, struct charge *c, const char *text, int
         log_error("%s %s%s", name, text,
                   a->n_stops || a->options->once ? "" : ": it is not started again");
     end_child(a, c, status);
+    if (!starts_again(a))
+        end_waiting(a, STATUS_FAILED);
 }
 
 /* A child that a signal stops says so itself, once it catches signals. */
@@ -188,11 +211,7 @@ static void agent_stop(struct agent *a, int number)
         notify_stopping();
     }
     minder_signal(&a->minder, a->n_stops == 1 ? number : SIGKILL);
-    for (int i = 0; i < a->places.n; i++)
-        if (uv_is_active((uv_handle_t *)&a->charge[i].again)) {
-            uv_timer_stop(&a->charge[i].again);
-            end_child(a, &a->charge[i], STATUS_STOPPED);
-        }
+    end_waiting(a, STATUS_STOPPED);
 }
 
 static void agent_on_signal(uv_signal_t *s, int number)
@@ -368,7 +387,7 @@ static void close_all(struct agent *a)
 
 int agent_run(const struct options *o)
 {
-    struct agent a = {.options = o};
+    struct agent a = {.is_by_ssh = minder_role().kind == MINDER_SSH, .options = o};
     struct err err;
     int rc;
 

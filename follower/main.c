@@ -26,13 +26,16 @@ int main(int argc, char **argv)
     else if (o.common.version)
         printf("dpfollower %s\n", DPTRAIN_VERSION);
     else {
+        const enum minder_kind kind = minder_role().kind;
+
         daemon_process_setup(argv);
         daemon_set_nccl(&o.common, o.advertise);
         if (o.wait_s >= 0 && !o.once)
             log_warn("--wait has no effect without --once: this follower waits for ever");
         if (o.from_environment[0])
             log_info("by the environment: %s", o.from_environment);
-        if (minder_role().kind == MINDER_NONE) /* else the process that started it has told */
+        if (kind == MINDER_NONE ||
+            kind == MINDER_SSH) /* else the process that started it has told */
             daemon_tell_ignored("this follower");
         return o.common.ranks ? agent_run(&o) : client_run(&o);
     }

@@ -21,8 +21,10 @@
 /* ---- the child's view ---- */
 
 static const char role_name[] = "DPTRAIN_MINDER";
-static const char *const kinds[] = {
-    [MINDER_NONE] = "none", [MINDER_DRIVER] = "driver", [MINDER_AGENT] = "agent"};
+static const char *const kinds[] = {[MINDER_NONE] = "none",
+                                    [MINDER_DRIVER] = "driver",
+                                    [MINDER_AGENT] = "agent",
+                                    [MINDER_SSH] = "ssh"};
 
 struct minder_role minder_role(void)
 {

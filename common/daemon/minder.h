@@ -16,7 +16,7 @@
 #include "daemon/daemon.h"
 #include "daemon/places.h"
 
-enum minder_kind { MINDER_NONE, MINDER_DRIVER, MINDER_AGENT };
+enum minder_kind { MINDER_NONE, MINDER_DRIVER, MINDER_AGENT, MINDER_SSH /* dpdriver --hosts */ };
 
 /* This process's own minder. */
 struct minder_role {

@@ -8,6 +8,7 @@ import subprocess
 import unittest
 
 import dp
+import training
 from dp import DRIVER, ENDLESS, FAILED, FINISHED, SMALL, STOPPED, USAGE, sets
 
 SSH = """#!/bin/sh
@@ -22,7 +23,7 @@ exec sh -c "$5"
 """
 
 
-class Hosts(dp.Case):
+class Hosts(training.Case):
     def setUp(self):
         super().setUp()
         os.mkdir(self.path("bin"))
@@ -72,15 +73,46 @@ class Hosts(dp.Case):
         driver.kill()
         driver.wait_exit()
 
-    def test_no_secret_is_left_by_a_signal(self):
-        """The remote shell is ended, as at a machine's shutdown.  Its follower ends by itself."""
+    def test_a_machine_comes_back(self):
+        """The remote shell is ended, as at a machine's shutdown: its follower ends, too, no secret
+        is left, and ssh is started again."""
         driver = self.run_hosts("a\n", job=ENDLESS)
         self.wait_event("first_step")
         self.assertEqual(len(os.listdir(self.path("tmp"))), 1)
         with open(f"/proc/{driver.pid}/task/{driver.pid}/children", encoding="ascii") as file:
             os.kill(int(file.read()), signal.SIGTERM)
-        driver.wait_line(r"a, started by --hosts: ssh exited with status 4")
+        driver.wait_line("a, started by --hosts: ssh exited with status 143: "
+                         "starting it again in 1 s")
+        self.wait_event("recovered")
+        self.assert_recovered(nranks=2)
+        self.assertEqual(self.read("ssh.hosts").split(), ["a", "a"])
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
         self.assertEqual(os.listdir(self.path("tmp")), [])
+
+    def test_a_machine_that_stays_away(self):
+        """Each attempt comes later; the job goes on."""
+        driver = self.run_hosts("a\n", job={**ENDLESS, "cluster.min_ranks": 1,
+                                            "cluster.replace_timeout": 1})
+        self.wait_event("first_step")
+        self.write("bin/ssh", "#!/bin/sh\nexit 255\n")
+        with open(f"/proc/{driver.pid}/task/{driver.pid}/children", encoding="ascii") as file:
+            os.kill(int(file.read()), signal.SIGTERM)
+        for seconds in (1, 2, 4):
+            driver.wait_line(f"ssh exited with status [0-9]*: starting it again in {seconds} s")
+        self.assert_recovered(nranks=1)
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
+
+    def test_a_rank_of_a_machine_comes_back(self):
+        driver = self.run_hosts("a slots=2\n", job=ENDLESS)
+        self.wait_event("first_step")
+        pid = driver.wait_line(r"rank 2 joined: \S+ \(pid (\d+)\)")[1]
+        os.kill(int(pid), signal.SIGKILL)
+        driver.wait_line(r"of 2 was killed by SIGKILL: starting it again in 1 s")
+        self.wait_event("recovered")
+        self.assert_recovered(nranks=3)
+        self.assertEqual(self.read("ssh.hosts").split(), ["a"])
         driver.signal(signal.SIGTERM)
         self.assert_exit(driver, STOPPED)
 
