@@ -30,7 +30,7 @@ from dp import DRIVER, FINISHED, REFUSED, STOPPED
 
 MINUTES = float(sys.argv[1]) if len(sys.argv) > 1 else 30.0
 SEED = int(os.environ.get("DPTRAIN_SEED", time.time()))
-JOB_MINUTES = 5.0
+JOB_MINUTES = 7.0
 # Nothing here depends on speed, so a busy machine may be slow.
 LONG = 300
 
@@ -55,6 +55,8 @@ def usage(pid):
 class Soak(dp.Case):
     def setUp(self):
         super().setUp()
+        os.mkdir(self.path("user"), mode=0o700)  # the user's own secret: connections are encrypted
+        self.env = {**self.env, "XDG_RUNTIME_DIR": self.path("user")}
         self.random = random.Random(SEED)
         self.counts = {}
         self.recoveries, self.n_epochs, self.n_steps = [], 0, 0
