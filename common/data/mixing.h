@@ -30,9 +30,10 @@ struct mixing_taps {
 void mixing_rows(const uint8_t *from, int64_t stride, const int16_t *weight, int64_t n_rows,
                  int64_t n, int32_t *sum, uint8_t *to);
 
-/* to [n_results,3] = the sums of pixels of the row `from`, whose memory has MIXING_SPARE + 3 * most
- * bytes more. */
-void mixing_columns(const uint8_t *from, const struct mixing_taps *t, uint8_t *to);
+/* to [n_rows,n_results,3] = the sums of pixels of n_rows rows, which lie `stride` bytes apart.  The
+ * memory of the last one has MIXING_SPARE + 3 * most bytes more. */
+void mixing_columns(const uint8_t *from, int64_t stride, int64_t n_rows,
+                    const struct mixing_taps *t, uint8_t *to);
 
 /* to [n,3] = the n pixels of `from` in reverse.  They do not overlap. */
 void mixing_mirror(const uint8_t *from, int64_t n, uint8_t *to);

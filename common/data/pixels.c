@@ -74,18 +74,27 @@ static void free_taps(struct mixing_taps *t)
     free(t->weight);
 }
 
-/* Weights are zero until they are set. */
-static int alloc_taps(struct mixing_taps *t, struct err *err)
-{
-    static const char what[] = "the weights of a picture's pixels";
-    const size_t n = (size_t)t->n_results, weight_bytes = n * (size_t)t->most * sizeof *t->weight;
+static const char taps_what[] = "the weights of a picture's pixels";
 
-    if (try_realloc((void **)&t->first, n * sizeof *t->first, what, err) < 0 ||
-        try_realloc((void **)&t->n, n * sizeof *t->n, what, err) < 0 ||
-        try_realloc((void **)&t->weight, weight_bytes, what, err) < 0)
+static int alloc_places(struct mixing_taps *t, struct err *err)
+{
+    const size_t n = (size_t)t->n_results;
+
+    if (try_realloc((void **)&t->first, n * sizeof *t->first, taps_what, err) < 0 ||
+        try_realloc((void **)&t->n, n * sizeof *t->n, taps_what, err) < 0)
         return err->code;
-    memset(t->weight, 0, weight_bytes);
     return 0;
+}
+
+/* Weights are zero until they are set. */
+static int alloc_weights(struct mixing_taps *t, struct err *err)
+{
+    const size_t n_bytes = (size_t)(t->n_results * t->most) * sizeof *t->weight;
+    int rc = try_realloc((void **)&t->weight, n_bytes, taps_what, err);
+
+    if (rc == 0)
+        memset(t->weight, 0, n_bytes);
+    return rc;
 }
 
 static double weight_at(double distance, double reach)
@@ -113,47 +122,68 @@ static void pixels_weigh(double centre, double reach, int64_t first, int64_t n, 
     to[largest] = (int16_t)(to[largest] + left);
 }
 
-/* Output pixels [0,size) of the input's [first, first + extent); the input has pixels [at, at + n),
- * and t->first counts from `at`. */
-static int make_taps(struct mixing_taps *t, double first, double extent, int64_t size, int64_t at,
+/* Give t->first and t->n the input's pixels that output pixels [0,size) of the input's
+ * [begin, begin + extent) read; the input has pixels [at, at + n), and t->first counts from `at`.
+ */
+static void pixels_place(struct mixing_taps *t, double begin, double scale, int64_t at, int64_t n)
+{
+    const double reach = reach_of(scale);
+    int64_t most = 1;
+
+    for (int64_t i = 0; i < t->n_results; i++) {
+        const double centre = begin + ((double)i + 0.5) * scale;
+        const int64_t low = min_i64(max_i64((int64_t)(centre - reach + 0.5), at), at + n - 1);
+        const int64_t end = max_i64(min_i64((int64_t)(centre + reach + 0.5), at + n), low + 1);
+
+        t->first[i] = low - at;
+        t->n[i] = end - low;
+        most = max_i64(most, t->n[i]);
+    }
+    t->most = round_up_i64(most, 2);
+}
+
+static int make_taps(struct mixing_taps *t, double begin, double extent, int64_t size, int64_t at,
                      int64_t n, struct err *err)
 {
     const double scale = extent / (double)size, reach = reach_of(scale);
 
     t->n_results = size;
-    t->most = round_up_i64(min_i64((int64_t)(2 * reach) + 2, n), 2);
-    if (alloc_taps(t, err) < 0)
+    if (alloc_places(t, err) < 0)
         return err->code;
-    for (int64_t i = 0; i < size; i++) {
-        const double centre = first + ((double)i + 0.5) * scale;
-        const int64_t low = min_i64(max_i64((int64_t)(centre - reach + 0.5), at), at + n - 1);
-        const int64_t end = max_i64(min_i64((int64_t)(centre + reach + 0.5), at + n), low + 1);
-
-        t->first[i] = low - at;
-        t->n[i] = min_i64(end - low, t->most);
-        pixels_weigh(centre, reach, low, t->n[i], t->weight + i * t->most);
-    }
+    pixels_place(t, begin, scale, at, n);
+    if (alloc_weights(t, err) < 0)
+        return err->code;
+    for (int64_t i = 0; i < size; i++)
+        pixels_weigh(begin + ((double)i + 0.5) * scale, reach, t->first[i] + at, t->n[i],
+                     t->weight + i * t->most);
     return 0;
 }
 
 /* ---- the two passes ---- */
 
+enum { PIXELS_BAND = 8 }; /* rows from one pass to the other: they stay in the nearest cache */
+
 static int pixels_mix(const struct pixels *p, const struct mixing_taps *down,
                       const struct mixing_taps *across, uint8_t *rgb, struct err *err)
 {
-    const int64_t row_bytes = p->width * C, spare = MIXING_SPARE + C * across->most;
+    const int64_t row_bytes = p->width * C, band_bytes = PIXELS_BAND * row_bytes,
+                  spare = MIXING_SPARE + C * across->most;
     int32_t *sum = NULL;
-    uint8_t *row;
+    uint8_t *band;
 
-    if (try_realloc((void **)&sum, (size_t)row_bytes * (sizeof *sum + 1) + (size_t)spare,
-                    "a row of pixels", err) < 0)
+    if (try_realloc((void **)&sum, (size_t)(row_bytes * (int64_t)sizeof *sum + band_bytes + spare),
+                    "rows of pixels", err) < 0)
         return err->code;
-    row = (uint8_t *)(sum + row_bytes);
-    memset(row + row_bytes, 0, (size_t)spare);
-    for (int64_t i = 0; i < down->n_results; i++) {
-        mixing_rows(p->rgb + down->first[i] * p->row_bytes, p->row_bytes,
-                    down->weight + i * down->most, down->n[i], row_bytes, sum, row);
-        mixing_columns(row, across, rgb + i * across->n_results * C);
+    band = (uint8_t *)(sum + row_bytes);
+    memset(band + band_bytes, 0, (size_t)spare);
+    for (int64_t first = 0; first < down->n_results; first += PIXELS_BAND) {
+        const int64_t n = min_i64(PIXELS_BAND, down->n_results - first);
+
+        for (int64_t i = first; i < first + n; i++)
+            mixing_rows(p->rgb + down->first[i] * p->row_bytes, p->row_bytes,
+                        down->weight + i * down->most, down->n[i], row_bytes, sum,
+                        band + (i - first) * row_bytes);
+        mixing_columns(band, row_bytes, n, across, rgb + first * across->n_results * C);
     }
     free(sum);
     return 0;

@@ -74,37 +74,53 @@ static void rows_are_mixed(void **state)
         }
 }
 
+/* Weights and places of n_results results of at most `taps` pixels each; those of half of the
+ * results are fewer by one. */
+static void draw_taps(struct mixing_taps *t, int64_t taps)
+{
+    memset(t->weight, 0, (size_t)(t->n_results * t->most) * sizeof *t->weight);
+    for (int64_t i = 0; i < t->n_results; i++) {
+        t->n[i] = taps == 1 || next_draw() % 2 ? taps : taps - 1;
+        t->first[i] = next_draw() % (uint32_t)(WIDEST - t->n[i] + 1);
+        draw_weights(t->weight + i * t->most, t->n[i]);
+    }
+}
+
+static void check_columns(const uint8_t *from, const struct mixing_taps *t, const uint8_t *to)
+{
+    for (int64_t i = 0; i < t->n_results * C; i++) {
+        const int64_t at = i / C;
+        int32_t want = 0;
+
+        for (int64_t k = 0; k < t->n[at]; k++)
+            want += from[(t->first[at] + k) * C + i % C] * t->weight[at * t->most + k];
+        assert_int_equal(to[i], byte_of(want));
+    }
+}
+
 static void columns_are_mixed(void **state)
 {
-    uint8_t to[WIDEST * C + 8];
+    enum { STRIDE = WIDEST * C + 1, MOST_ROWS = 3 };
+    uint8_t to[MOST_ROWS * WIDEST * C + 8];
     int64_t first[WIDEST], n[WIDEST];
     int16_t weight[WIDEST * (MOST_TAPS + 1)];
 
     (void)state;
     for (int64_t taps = 1; taps <= MOST_TAPS; taps++)
         for (int64_t n_results = 1; n_results <= WIDEST; n_results++) {
-            const int64_t most = (taps + 1) / 2 * 2;
-            const struct mixing_taps t = {n_results, most, first, n, weight};
-            const size_t n_bytes = (size_t)(WIDEST * C + MIXING_SPARE + C * most);
+            struct mixing_taps t = {n_results, (taps + 1) / 2 * 2, first, n, weight};
+            const int64_t n_rows = 1 + n_results % MOST_ROWS, n_to = n_results * C;
+            const size_t n_bytes =
+                (size_t)((n_rows - 1) * STRIDE + WIDEST * C + MIXING_SPARE + C * t.most);
             uint8_t *from = xmalloc(n_bytes);
 
             draw_bytes(from, n_bytes);
-            memset(weight, 0, sizeof weight);
+            draw_taps(&t, taps);
             memset(to, GUARD, sizeof to);
-            for (int64_t i = 0; i < n_results; i++) {
-                n[i] = taps == 1 || next_draw() % 2 ? taps : taps - 1;
-                first[i] = next_draw() % (uint32_t)(WIDEST - n[i] + 1);
-                draw_weights(weight + i * most, n[i]);
-            }
-            mixing_columns(from, &t, to);
-            for (int64_t i = 0; i < n_results * C; i++) {
-                int32_t want = 0;
-
-                for (int64_t k = 0; k < n[i / C]; k++)
-                    want += from[(first[i / C] + k) * C + i % C] * weight[i / C * most + k];
-                assert_int_equal(to[i], byte_of(want));
-            }
-            check_guard(to + n_results * C, sizeof to - (size_t)(n_results * C));
+            mixing_columns(from, STRIDE, n_rows, &t, to);
+            for (int64_t y = 0; y < n_rows; y++)
+                check_columns(from + y * STRIDE, &t, to + y * n_to);
+            check_guard(to + n_rows * n_to, sizeof to - (size_t)(n_rows * n_to));
             free(from);
         }
 }
