@@ -151,7 +151,7 @@ static int files_find_places(struct files *f, DIR *d, int *n_tars, struct err *e
     return 0;
 }
 
-static int files_list(struct files *f, const struct files *train, struct err *err)
+static int files_list_places(struct files *f, struct err *err)
 {
     DIR *d = opendir(f->folder);
     int n_tars = 0, rc;
@@ -163,6 +163,13 @@ static int files_list(struct files *f, const struct files *train, struct err *er
     rc = files_find_places(f, d, &n_tars, err);
     closedir(d);
     f->is_tar = n_tars > 0;
+    return rc;
+}
+
+static int files_list(struct files *f, const struct files *train, struct err *err)
+{
+    int rc = files_list_places(f, err);
+
     if (rc == 0 && train && train->is_tar != f->is_tar && !f->may_lack_labels)
         rc = err_set(err, ERR_CORRUPT, "it has %s, the training set has %s; want the same kind",
                      f->is_tar ? "shards" : "class folders",
@@ -172,15 +179,30 @@ static int files_list(struct files *f, const struct files *train, struct err *er
     return f->is_tar ? files_list_tars(f, train, err) : files_list_folders(f, train, err);
 }
 
+static int files_end_open(struct files *f, int rc, struct err *err)
+{
+    if (rc == 0)
+        return 0;
+    (void)err_wrap(err, "folder %s", f->folder);
+    files_close(f);
+    return err->code;
+}
+
 int files_open(struct files *out, const char *folder, const struct files *train, struct err *err)
 {
     *out = (struct files){.folder = xstrdup(folder)};
-    if (files_list(out, train, err) < 0) {
-        (void)err_wrap(err, "folder %s", folder);
-        files_close(out);
-        return err->code;
-    }
-    return 0;
+    return files_end_open(out, files_list(out, train, err), err);
+}
+
+int files_open_places(struct files *out, const char *folder, struct err *err)
+{
+    int rc;
+
+    *out = (struct files){.folder = xstrdup(folder)};
+    rc = files_list_places(out, err);
+    if (rc == 0 && !out->is_tar)
+        out->n_classes = out->n_places;
+    return files_end_open(out, rc, err);
 }
 
 /* ---- without classes ---- */

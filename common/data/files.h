@@ -57,6 +57,10 @@ struct files {
 int files_open(struct files *out, const char *folder, const struct files *train, struct err *err);
 void files_close(struct files *f);
 
+/* List the class folders or tar files alone, without what is in them: there are no items, and only
+ * class folders tell how many classes there are. */
+int files_open_places(struct files *out, const char *folder, struct err *err);
+
 /* The same, where pictures without classes are fine, too: `path` is a picture; or a folder whose
  * pictures do not all lie in folders that are named as classes of `train`, which is then walked; or
  * one of tar files with samples that have no KEY.cls.  Such a sample's class is SAMPLE_IGNORED. */

@@ -382,28 +382,52 @@ static int has_no_labels(const struct files *f)
     return 1;
 }
 
+/* The training set's classes.  Those of a million files need not be looked at for that, unless they
+ * are members of tar files. */
+static int images_list_classes(struct files *out, const char *folder, struct err *err)
+{
+    int rc = files_open_places(out, folder, err);
+
+    if (rc < 0 || !out->is_tar)
+        return rc;
+    files_close(out);
+    return files_open(out, folder, NULL, err);
+}
+
+static int images_list_valid(struct images *s, const struct images_options *o,
+                             const char *train_folder, int may_lack_labels, struct err *err)
+{
+    char *folder = images_path_in(o->path, o->validation);
+    struct files train;
+    int rc = images_list_classes(&train, train_folder, err);
+
+    if (rc == 0) {
+        rc = may_lack_labels ? files_open_any(&s->files, folder, &train, err)
+                             : files_open(&s->files, folder, &train, err);
+        files_close(&train);
+    }
+    free(folder);
+    return rc;
+}
+
 /* A validation set has the classes of the training set. */
 static int list_files(struct images *s, const struct images_options *o,
                       const struct dataset_request *request, struct err *err)
 {
     const int is_train = request->purpose == DATASET_TRAIN;
-    char *train_folder = xasprintf("%s/%s", o->path, o->train),
-         *folder = is_train ? xstrdup(train_folder) : images_path_in(o->path, o->validation);
-    struct files train = {0};
-    int rc = 0;
+    char *train_folder = xasprintf("%s/%s", o->path, o->train);
+    int rc;
 
     if (!is_train)
-        rc = files_open(&train, train_folder, NULL, err);
-    if (rc == 0)
-        rc = request->may_lack_labels && !is_train
-                 ? files_open_any(&s->files, folder, &train, err)
-                 : files_open(&s->files, folder, is_train ? NULL : &train, err);
+        rc = images_list_valid(s, o, train_folder, request->may_lack_labels, err);
+    else if (request->names_only)
+        rc = files_open_places(&s->files, train_folder, err);
+    else
+        rc = files_open(&s->files, train_folder, NULL, err);
     if (rc == 0)
         s->inside = inside_of(o, s->files.folder);
     if (rc == 0 && is_train && !s->files.is_tar)
         s->class_names = names_of(&s->files);
-    files_close(&train);
-    free(folder);
     free(train_folder);
     return rc;
 }
@@ -452,6 +476,10 @@ static int images_open(struct dataset **out, const void *options,
         images_close(&s->base);
         return err_wrap(err, "images");
     }
+    if (request->names_only && !s->class_names) {
+        images_close(&s->base);
+        return DATASET_NONE;
+    }
     if (!request->names_only) {
         files_tell(&s->files, request);
     }
@@ -460,7 +488,7 @@ static int images_open(struct dataset **out, const void *options,
     if (request->purpose != DATASET_TRAIN)
         warn_of_one_folder(o, request);
     s->base = (struct dataset){.ops = &images_ops,
-                               .n_samples = s->files.n,
+                               .n_samples = request->names_only ? 1 : s->files.n,
                                .spec = SAMPLE_IMAGES(o->size, o->size, 3, s->files.n_classes),
                                .room_bytes = room_bytes(o->size),
                                .leaves_out = o->on_corrupt == CORRUPT_SKIP,

@@ -278,6 +278,32 @@ static void bad_folders_are_named(void **state)
                    "the same kind");
 }
 
+/* Listing a million files takes a second, so it is done once: the other openings, which want the
+ * classes alone, do not notice that class b has no file. */
+static void classes_are_known_without_their_files(void **state)
+{
+    const struct dataset_request names = {.purpose = DATASET_TRAIN, .names_only = 1};
+    const struct setting path[] = {{"data.path", *state}, {NULL}};
+    struct dataset *ds;
+    struct err err = {0};
+    char empty[512];
+
+    put_colour(*state, "train/c/x.png", 1);
+    put_colour(*state, "train/a/x.png", 1);
+    put_colour(*state, "val/c/x.png", 2);
+    snprintf(empty, sizeof empty, "%s/train/b", (const char *)*state);
+    assert_int_equal(mkdir(empty, 0777), 0);
+    assert_int_equal(try_open(&ds, *state, DATASET_TRAIN, NULL, &err), ERR_CORRUPT);
+    assert_non_null(strstr(err.msg, "train/b has no file"));
+    ds = open_ok(*state, DATASET_VALIDATION, NULL);
+    check_colour(ds, 0, 2, 2);
+    dataset_close(ds);
+    assert_int_equal(open_set(&ds, &format_images, path, &names, &err), 0);
+    assert_int_equal(ds->spec.field[1].n_classes, 3);
+    assert_string_equal(ds->class_names[1], "b");
+    dataset_close(ds);
+}
+
 static void links_that_loop_are_refused(void **state)
 {
     put_colour(*state, "train/a/in/1.png", 1);
@@ -550,6 +576,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_FOLDER(folders_are_classes),
         IN_FOLDER(folders_in_classes_are_walked),
+        IN_FOLDER(classes_are_known_without_their_files),
         IN_FOLDER(links_that_loop_are_refused),
         IN_FOLDER(pictures_of_other_kinds_are_left_out_aloud),
         IN_FOLDER(one_class_is_told),
