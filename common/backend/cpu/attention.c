@@ -3,16 +3,17 @@
  * A thread computes whole heads of whole samples.  For each head k is transposed once; then a block
  * of BLOCK queries has its scores against all keys from the first to the last one that one of them
  * may see, which stay in the thread's scratch.  So keys of documents before the block's are not
- * read.  All products are sums of outer products (outer.h), on older processors plain
- * loops.  The head's part of a BF16 tensor is widened to F32 in the scratch, or rounded from there.
- * One thread adds up all of a head's gradient, so the bits do not depend on the number of threads.
- * op/attention.c has the formulas; the twin is cuda/attention.cu. */
+ * read.  All products are sums of outer products (outer.h; tile.h with AVX2), on older processors
+ * plain loops.  The head's part of a BF16 tensor is widened to F32 in the scratch, or rounded from
+ * there. One thread adds up all of a head's gradient, so the bits do not depend on the number of
+ * threads. op/attention.c has the formulas; the twin is cuda/attention.cu. */
 #include <math.h>
 #include <string.h>
 
 #include "backend/cpu/dropout.h"
 #include "backend/cpu/outer.h"
 #include "backend/cpu/plain.h"
+#include "backend/cpu/tile.h"
 #include "backend/cpu/vector.h"
 #include "base/util.h"
 
@@ -56,11 +57,6 @@ static int64_t cpu_attention_first(const struct head *h, const struct block *b, 
 
 /* ---- products ---- */
 
-struct matrix {
-    const float *at;
-    int64_t row, col; /* elements from one row, one column to the next */
-};
-
 CPU_CLONES static void product_row(struct matrix a, int64_t i, int64_t n, int64_t k, const float *b,
                                    int64_t b_row, float *restrict to, int adds)
 {
@@ -81,6 +77,10 @@ static void cpu_attention_product(struct matrix a, const float *b, int64_t b_row
     struct outer o = {
         .n1 = 1, .n2 = k, .a2 = a.col, .b2 = b_row, .end = adds ? OUTER_ADD : OUTER_STORE};
 
+    if (!outer_available() && tile_available()) {
+        tile_product(a, b, b_row, to, to_row, m, n, k, adds);
+        return;
+    }
     if (!outer_available()) {
         for (int64_t i = 0; i < m; i++)
             product_row(a, i, n, k, b, b_row, to + i * to_row, adds);

@@ -137,6 +137,8 @@ static int has_isa(dnnl_cpu_isa_t isa) { return (dnnl_get_effective_cpu_isa() & 
 
 int dn_has_avx512(void) { return has_isa(dnnl_cpu_isa_avx512_core); }
 
+int dn_has_avx2(void) { return has_isa(dnnl_cpu_isa_avx2); }
+
 int dn_has_bf16(void) { return dn_has_avx512(); }
 
 int dn_multiplies_bf16(void) { return has_isa(dnnl_cpu_isa_avx512_core_bf16); }

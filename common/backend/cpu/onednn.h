@@ -29,6 +29,7 @@ void onednn_close(struct onednn *dn); /* NULL is fine */
 int dn_check(dnnl_status_t status, const char *what, struct err *err);
 
 int dn_has_avx512(void); /* 1 if the processor has AVX-512 and ONEDNN_MAX_CPU_ISA allows it */
+int dn_has_avx2(void);   /* the same of AVX2 */
 /* 1 if oneDNN has BF16 primitives for this processor: those with AVX-512.  Without the processor's
  * own BF16 products these primitives compute by F32. */
 int dn_has_bf16(void);
