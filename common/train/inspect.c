@@ -15,6 +15,7 @@
 #include "base/alloc.h"
 #include "base/rng.h"
 #include "base/util.h"
+#include "train/kinds.h"
 #include "train/trainer_impl.h"
 
 /* Numbers of the draws of one step. */
@@ -295,48 +296,6 @@ void inspect_found(struct trainer *t, const struct witness_finding *f)
     t->hooks.report(t->hooks.arg, r);
 }
 
-/* Add what /proc/cpuinfo says of the first processor's kind.  0: it cannot be read. */
-static int add_processor(struct hasher *h)
-{
-    static const char *const keys[] = {"vendor_id", "cpu family",      "model",    "stepping",
-                                       "flags",     "CPU implementer", "CPU part", "Features"};
-    FILE *f = fopen("/proc/cpuinfo", "r");
-    char *line = NULL;
-    size_t cap = 0;
-    int n = 0;
-
-    while (f && getline(&line, &cap, f) > 1) /* an empty line ends the first processor */
-        for (size_t i = 0; i < ARRAY_LEN(keys); i++)
-            if (!strncmp(line, keys[i], strlen(keys[i]))) {
-                hasher_add_text(h, line);
-                n++;
-                break;
-            }
-    free(line);
-    if (f)
-        fclose(f);
-    return n > 0;
-}
-
-/* The bits of a rank's gradients depend on this: its processor, the instruction set that oneDNN may
- * use of it, and the number of its threads.  A rank that cannot read what its processor is counts
- * as unlike all others. */
-static struct hash128 inspect_kind(const struct trainer *t)
-{
-    static const char *const caps[] = {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"};
-    struct hasher *h = hasher_new();
-    struct hash128 kind;
-
-    if (!add_processor(h))
-        hasher_add_i64(h, t->rank);
-    for (size_t i = 0; i < ARRAY_LEN(caps); i++)
-        hasher_add_text(h, getenv(caps[i]) ? getenv(caps[i]) : "");
-    hasher_add_i64(h, t->n_threads);
-    kind = hasher_end(h);
-    hasher_free(h);
-    return kind;
-}
-
 /* Warn of ranks that are the only ones of their kind. */
 static void warn_alone(struct trainer *t)
 {
@@ -358,7 +317,7 @@ static void warn_alone(struct trainer *t)
 
 static int inspect_begin_witness(struct trainer *t, struct err *err)
 {
-    const struct hash128 mine = inspect_kind(t);
+    const struct hash128 mine = kinds_hash(t);
     const int rc = step_allgather(&t->step, PHASE_FORM, &mine, sizeof mine, t->inspect.all, err);
     int *kind = xcalloc((size_t)t->n_ranks, sizeof *kind);
 

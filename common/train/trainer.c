@@ -13,6 +13,7 @@
 #include "ckpt/rows_file.h"
 #include "coll/device.h"
 #include "state/shards.h"
+#include "train/kinds.h"
 #include "train/meet.h"
 #include "train/trainer_impl.h"
 
@@ -373,6 +374,8 @@ int trainer_form(struct trainer *t, int source, struct err *err)
     balance_begin(t);
     t->step.tapes = tapes_new(t->backend, reducer_exchange(t->step.reducer), records);
     rc = inspect_form(t, err);
+    if (rc == 0)
+        rc = kinds_form(t, err);
     if (rc == 0)
         rc = trainer_reread(t, err);
     return rc == 0 ? meet_is_over(t, err) : rc;

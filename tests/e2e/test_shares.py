@@ -32,6 +32,20 @@ class Shares(training.Case):
         self.run_driver("--run-dir", "alone", n=1, job={**JOB, "cluster.min_ranks": 1})
         self.assertEqual(self.losses(), self.losses("alone"))
         self.assertEqual(self.weights("runs/demo"), self.weights("alone"))
+        self.assertFalse(self.told_of_kinds())
+
+    def test_processors_of_two_kinds(self):
+        job = {**training.JOB, **PATIENT, "strategy.shards": 2, "train.max_steps": 2}
+        driver = self.driver(n=2, job=job)
+        self.follower(env={"ONEDNN_MAX_CPU_ISA": "SSE41"})
+        self.assert_exit(driver, FINISHED)
+        told, = self.told_of_kinds()
+        self.assertRegex(told, r"1 of 2 ranks, first rank 1 \(\w+, .*, SSE41\), have a processor "
+                               r"of another kind than rank 0's")
+
+    def told_of_kinds(self):
+        return [event["message"] for event in self.events("warning")
+                if event["message"].startswith("strategy.shards:")]
 
     def test_a_slow_rank_is_helped_and_lost(self):
         job = {**training.JOB, **training.CALM, "train.epochs": 2, "cluster.min_ranks": 2,
