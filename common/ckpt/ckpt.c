@@ -124,20 +124,46 @@ void ckpt_remove(const char *path)
 
 /* ---- writing ---- */
 
+enum { MOST_WRITES = 2 };
+
+/* Write the file, and read it back.  ERR_CORRUPT: the disk does not give back what was written. */
+static int write_and_read(const char *path, const struct ckpt_content *c, enum ckpt_file file,
+                          struct hash128 *hash, struct err *err)
+{
+    int n;
+    const struct st_tensor *tensor = ckpt_tensors(c, file, &n);
+    const int rc = st_write(path, tensor, n, ckpt_names_in(c, file), hash, err);
+
+    return rc == 0 ? file_check_hash(path, *hash, err) : rc;
+}
+
+static int ckpt_write_file(const char *folder, const struct ckpt_content *c, enum ckpt_file file,
+                           struct hash128 *hash, struct err *err)
+{
+    char *path = ckpt_file_path(folder, file);
+    int n_damaged = 0, rc;
+
+    do {
+        rc = n_damaged > 0 && unlink(path) < 0 ? err_sys(err, errno, "%s", path) : 0;
+        if (rc == 0)
+            rc = write_and_read(path, c, file, hash, err);
+    } while (rc == ERR_CORRUPT && ++n_damaged < MOST_WRITES);
+    if (n_damaged > 0 && c->told.damaged)
+        c->told.damaged(c->told.arg, ckpt_file_name(file), rc == 0);
+    if (rc == ERR_CORRUPT)
+        rc = err->code = ERR_IO; /* a failed save, not a damaged generation */
+    free(path);
+    return rc;
+}
+
 static int write_files(const char *folder, const struct ckpt_content *c, struct err *err)
 {
     struct hash128 hash[CKPT_FILES];
     int rc = 0;
 
-    for (int i = 0; i < CKPT_FILES && rc == 0; i++) {
-        char *path = ckpt_file_path(folder, (enum ckpt_file)i);
-        int n;
-        const struct st_tensor *tensor = ckpt_tensors(c, (enum ckpt_file)i, &n);
-
+    for (int i = 0; i < CKPT_FILES && rc == 0; i++)
         if (ckpt_has_file(c, (enum ckpt_file)i))
-            rc = st_write(path, tensor, n, ckpt_names_in(c, (enum ckpt_file)i), &hash[i], err);
-        free(path);
-    }
+            rc = ckpt_write_file(folder, c, (enum ckpt_file)i, &hash[i], err);
     return rc == 0 ? ckpt_write_state(folder, c, hash, err) : rc;
 }
 

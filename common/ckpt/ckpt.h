@@ -18,6 +18,8 @@
  * with the hashes, last; the folder is fsynced, renamed to step-N, its parents fsynced; then
  * `latest` is replaced by a rename, and the oldest generations beyond `keep` are removed.  ID is
  * the id of this process (ckpt/owner.h).
+ * Each file of tensors is read back from the disk and compared with the hash of what was in memory.
+ * If it differs it is written once more.
  * Failure modes: a crash at any point leaves the generations before it untouched, and at most a
  * .tmp folder, which the next driver removes (ckpt_clear).  A full disk fails the save, and nothing
  * else.  A driver that loses the run directory during a save removes its own .tmp folder, and
@@ -72,6 +74,13 @@ struct ckpt_state {
 
 enum { CKPT_MOST_BEST = 16 };
 
+/* Whom a save tells of a file of which the disk gave back other bytes than were written. is_mended:
+ * 1: it was written again, and is right now; 0: the save fails. */
+struct ckpt_told {
+    void *arg;
+    void (*damaged)(void *arg, const char *file, int is_mended); /* NULL: nobody is told */
+};
+
 struct ckpt_content {
     struct ckpt_state state;
     const char *beside; /* the folder whose tokenizer is copied (ckpt/beside.h); NULL: none */
@@ -88,6 +97,7 @@ struct ckpt_content {
     int n_adapter;
     /* A list of names in JSON, for state.json and the metadata of the model's files; NULL: none. */
     const char *class_names;
+    struct ckpt_told told;
     const char *config; /* the text of config.json, which has no hash; NULL: there is none */
     const char *adapter_config; /* the same of adapter_config.json */
 };

@@ -246,8 +246,10 @@ static int read_back(const struct draft *d, int file, const struct draft_part *p
     int64_t n_bytes, at = (int64_t)f->n_head;
     int fd = -1, rc = file_open(f->path, &fd, &n_bytes, err);
 
-    if (rc == 0)
+    if (rc == 0) {
+        file_drop_cache(fd);
         rc = draft_check_length(f, n_bytes, err);
+    }
     if (rc == 0)
         rc = draft_take(fd, f, 0, at, block, whole, NULL, err);
     while (at < f->end && rc == 0) {

@@ -250,3 +250,50 @@ int file_read_at(int fd, const char *path, void *out, size_t n_bytes, int64_t at
     }
     return 0;
 }
+
+void file_drop_cache(int fd) { (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); }
+
+static int hash_file(int fd, const char *path, int64_t n_bytes, struct hash128 *out,
+                     struct err *err)
+{
+    enum { BLOCK = 1 << 20 };
+    struct hasher *h = hasher_new();
+    char *block = xmalloc(BLOCK);
+    int rc = 0;
+
+    for (int64_t at = 0; at < n_bytes && rc == 0; at += BLOCK) {
+        const size_t n = (size_t)min_i64(BLOCK, n_bytes - at);
+
+        rc = file_read_at(fd, path, block, n, at, err);
+        if (rc == 0)
+            hasher_add(h, block, n);
+    }
+    *out = hasher_end(h);
+    free(block);
+    hasher_free(h);
+    return rc;
+}
+
+int file_check_hash(const char *path, struct hash128 want, struct err *err)
+{
+    char seen_text[HASH_TEXT_LEN], want_text[HASH_TEXT_LEN];
+    struct hash128 seen;
+    int64_t n_bytes;
+    int fd, rc = file_open(path, &fd, &n_bytes, err);
+
+    if (rc < 0)
+        return rc;
+    file_drop_cache(fd);
+    rc = hash_file(fd, path, n_bytes, &seen, err);
+    close(fd);
+    if (rc == 0 && !hash_equal(seen, want)) {
+        hash_to_text(seen, seen_text);
+        hash_to_text(want, want_text);
+        rc =
+            err_set(err, ERR_CORRUPT,
+                    "%s: the disk gives back other bytes than were written: their hash is %s, want "
+                    "%s; test the disk and the memory",
+                    path, seen_text, want_text);
+    }
+    return rc;
+}

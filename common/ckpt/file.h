@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/hash.h"
 
 /* Make a new file (it must not exist), open for file_put; *fd is its descriptor. */
 int file_create(const char *path, int *fd, struct err *err);
@@ -43,6 +44,11 @@ void file_exchange_mend(const char *to);
 /* Open a file of *n_bytes to be read.  ERR_CORRUPT: there is something else; a FIFO is not waited
  * for. */
 int file_open(const char *path, int *fd, int64_t *n_bytes, struct err *err);
+/* Have the next reads of a file that is on disk come from there: drop what the system's memory has
+ * of it, where the system can. */
+void file_drop_cache(int fd);
+/* Fails with ERR_CORRUPT if the bytes of the file, as the disk gives them, have another hash. */
+int file_check_hash(const char *path, struct hash128 want, struct err *err);
 /* Read n_bytes from offset `at`.  mmap would do, too, but a bad sector would end the process by
  * SIGBUS. */
 int file_read_at(int fd, const char *path, void *out, size_t n_bytes, int64_t at, struct err *err);

@@ -212,8 +212,10 @@ enum cmd_kind report_answers(enum report_kind kind); /* the command it answers; 
 /* The things of a rank whose bits may be found wrong.  Events have the words. */
 #define CORRUPTION_LIST(X) \
     X(STATE, state)        \
+    X(UPDATE, update)      \
     X(GRADIENT, gradient)  \
-    X(BATCH, batch)
+    X(BATCH, batch)        \
+    X(CHECKPOINT, checkpoint)
 
 enum corruption {
 #define X(WHAT, name) CORRUPTION_##WHAT,

@@ -47,27 +47,32 @@ static char *corruption_label(const struct driver *d, const struct report *r)
 /* The whole message, for free(). */
 static char *corruption_text(const struct driver *d, const struct report *r)
 {
-    static const char *const of[] = {
-        [CORRUPTION_STATE] = "holds a state that differs from that of other ranks",
-        [CORRUPTION_GRADIENT] = "computed a gradient that another rank does not get",
-        [CORRUPTION_BATCH] = "read samples that another rank does not read alike",
+    static const struct {
+        const char *says, *when, *healed;
+    } of[] = {
+        [CORRUPTION_STATE] = {"holds a state that differs from that of other ranks", "after",
+                              "it took the state of most ranks"},
+        [CORRUPTION_UPDATE] = {"made another update of the same state by the same gradients than "
+                               "other ranks",
+                               "in", "it took the state of most ranks"},
+        [CORRUPTION_GRADIENT] = {"computed a gradient that another rank does not get", "in",
+                                 "it was mended, and no wrong update was made"},
+        [CORRUPTION_BATCH] = {"read samples that another rank does not read alike", "in",
+                              "it was mended, and no wrong update was made"},
+        [CORRUPTION_CHECKPOINT] = {"wrote a checkpoint of which the disk gives back other bytes",
+                                   "after", "it was written again"},
     };
+    const enum corruption what = r->corruption.what;
     const char *tensor = r->corruption.tensor;
     char *who = corruption_label(d, r);
     char *text =
         xasprintf("%s %s%s, %s step %lld%s%s: %s", who, r->corruption.is_proven ? "" : "perhaps ",
-                  of[r->corruption.what], r->corruption.what == CORRUPTION_STATE ? "after" : "in",
-                  (long long)r->corruption.step, tensor ? ", first in " : "", tensor ? tensor : "",
-                  r->corruption.is_healed ? "it was mended, and no wrong update was made"
+                  of[what].says, of[what].when, (long long)r->corruption.step,
+                  tensor ? ", first in " : "", tensor ? tensor : "",
+                  r->corruption.is_healed ? of[what].healed
                   : r->corruption.ends    ? "the job ends, and this state is not saved"
                                           : "it could not be mended");
 
-    if (r->corruption.what == CORRUPTION_STATE && r->corruption.is_healed) {
-        free(text);
-        text = xasprintf("%s %s, after step %lld, first in %s: it took the state of most ranks",
-                         who, of[CORRUPTION_STATE], (long long)r->corruption.step,
-                         tensor ? tensor : "none of the tensors");
-    }
     free(who);
     return text;
 }

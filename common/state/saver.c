@@ -113,11 +113,26 @@ static void set_error(const struct saver *v, struct report *r, char *error)
     r->checkpoint.is_gone = error && ckpt_check_run_dir(v->run_dir, &ignored) < 0;
 }
 
+/* The disk gave back other bytes of the file than were written. */
+static void saver_tell_damaged(void *arg, const char *file, int is_mended)
+{
+    const struct saver *v = arg;
+    struct report *r = report_new(REPORT_CORRUPTION, 0);
+
+    r->corruption.step = v->step;
+    r->corruption.is_proven = 1;
+    r->corruption.what = CORRUPTION_CHECKPOINT;
+    r->corruption.is_healed = is_mended;
+    r->corruption.tensor = xstrdup(file);
+    v->hooks.report(v->hooks.arg, r);
+}
+
 static struct report *write_snapshot(struct saver *v)
 {
+    const struct ckpt_told told = {v, saver_tell_damaged};
     char *path = NULL;
     struct err err;
-    int rc = snapshot_save(v->snapshot, v->run_dir, v->keep, &path, &err);
+    int rc = snapshot_save(v->snapshot, v->run_dir, v->keep, &told, &path, &err);
     struct report *r = report_of(v, v->step, v->exposed_s);
 
     if (rc > 0)

@@ -13,6 +13,9 @@
  * again, or is freed, the engine calls saver_settle or saver_finish.  So it does with frozen
  * parameters, which no step changes, but a formation may.
  *
+ * A file that the disk does not give back as it was written is told as REPORT_CORRUPTION, from the
+ * saver's thread, too (ckpt/ckpt.h).
+ *
  * The outcome of a checkpoint (REPORT_CHECKPOINT, is_unasked) goes to the hook `report` from the
  * saver's thread, before a newer checkpoint begins and before a wait for this one ends.  Only
  * saver_save returns the outcome of its own checkpoint in its report instead.

@@ -141,13 +141,15 @@ int snapshot_borrow(struct snapshot *p, const struct state *s, int n_ranks, stru
     return contents_set_state(&p->contents, s, n_ranks, err);
 }
 
-int snapshot_save(const struct snapshot *p, const char *run_dir, int keep, char **path,
-                  struct err *err)
+int snapshot_save(const struct snapshot *p, const char *run_dir, int keep,
+                  const struct ckpt_told *told, char **path, struct err *err)
 {
     const int rc = ckpt_check_run_dir(run_dir, err);
+    struct ckpt_content files = p->contents.files;
 
-    ASSERT(p->contents.files.state.n_ranks > 0); /* one was taken */
-    return rc < 0 ? rc : ckpt_save(run_dir, &p->contents.files, keep, path, err);
+    ASSERT(files.state.n_ranks > 0); /* one was taken */
+    files.told = *told;
+    return rc < 0 ? rc : ckpt_save(run_dir, &files, keep, path, err);
 }
 
 /* ---- reading ---- */

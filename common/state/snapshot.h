@@ -31,8 +31,8 @@ int snapshot_take(struct snapshot *p, const struct state *s, int n_ranks, struct
 int snapshot_borrow(struct snapshot *p, const struct state *s, int n_ranks, struct err *err);
 
 /* Write the snapshot as a generation of checkpoints under run_dir, and keep the newest `keep`.
- * *path as ckpt_save sets it. */
-int snapshot_save(const struct snapshot *p, const char *run_dir, int keep, char **path,
-                  struct err *err);
+ * *path as ckpt_save sets it.  told: whom it tells of damage. */
+int snapshot_save(const struct snapshot *p, const char *run_dir, int keep,
+                  const struct ckpt_told *told, char **path, struct err *err);
 
 #endif

@@ -365,7 +365,7 @@ static void save(struct desk *d, const char *dir, int lends)
         assert_int_equal(alloc_fail_at(0), 1); /* nothing was tried */
     if (is_copied)
         *number(d, &moment, 1) = -1; /* later than the snapshot */
-    assert_int_equal(snapshot_save(p, dir, 1, &path, &err), 0);
+    assert_int_equal(snapshot_save(p, dir, 1, &(struct ckpt_told){0}, &path, &err), 0);
     snapshot_free(p);
     free(path);
 }

@@ -3,13 +3,25 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static pthread_mutex_t disk_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t disk_changed = PTHREAD_COND_INITIALIZER;
-static int is_held, disk_errno, n_held; /* guarded by disk_lock */
+static int is_held, disk_errno, n_held, n_spoilt; /* guarded by disk_lock */
 
 int __real_fsync(int fd);
 int __wrap_fsync(int fd);
+
+/* The file's last byte becomes another one. */
+static int disk_spoil(int fd)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+        return 0;
+    return pwrite(fd, "?", 1, st.st_size - 1) == 1 && __real_fsync(fd) == 0;
+}
 
 int __wrap_fsync(int fd)
 {
@@ -22,6 +34,8 @@ int __wrap_fsync(int fd)
         pthread_cond_wait(&disk_changed, &disk_lock);
     n_held--;
     e = disk_errno;
+    if (n_spoilt > 0)
+        n_spoilt -= disk_spoil(fd);
     pthread_mutex_unlock(&disk_lock);
     errno = e;
     return e ? -1 : __real_fsync(fd);
@@ -33,6 +47,13 @@ void set_disk(int hold, int errnum)
     is_held = hold;
     disk_errno = errnum;
     pthread_cond_broadcast(&disk_changed);
+    pthread_mutex_unlock(&disk_lock);
+}
+
+void spoil_disk(int n_files)
+{
+    pthread_mutex_lock(&disk_lock);
+    n_spoilt = n_files;
     pthread_mutex_unlock(&disk_lock);
 }
 

@@ -16,6 +16,9 @@
 /* hold 1: each fsync waits from now on.  errnum: what each one then fails with; 0: none fails. */
 void set_disk(int hold, int errnum);
 
+/* So many of the next files have a wrong byte once they are on disk. */
+void spoil_disk(int n_files);
+
 /* Wait until an fsync waits. */
 void wait_held(void);
 

@@ -26,6 +26,9 @@ struct desk {
     int64_t ok[16], bad[16];
     int n_ok, n_bad;
     char error[512];
+    int n_wrong, n_mended; /* files that the disk did not give back, those written again */
+    int64_t wrong_step;
+    char wrong[64];
 };
 
 static void take_report(void *arg, struct report *r)
@@ -43,6 +46,15 @@ static void take_report(void *arg, struct report *r)
             k->bad[k->n_bad++] = r->checkpoint.step;
         if (r->checkpoint.error)
             snprintf(k->error, sizeof k->error, "%s", r->checkpoint.error);
+    }
+    if (r->kind == REPORT_CORRUPTION) {
+        assert_int_equal(r->corruption.what, CORRUPTION_CHECKPOINT);
+        assert_int_equal(r->corruption.rank, 0);
+        assert_false(r->corruption.ends || r->corruption.leaves);
+        k->n_wrong++;
+        k->n_mended += r->corruption.is_healed;
+        k->wrong_step = r->corruption.step;
+        snprintf(k->wrong, sizeof k->wrong, "%s", r->corruption.tensor);
     }
     pthread_mutex_unlock(&k->lock);
     report_free(r);
@@ -355,6 +367,33 @@ static void test_failing_disk(void **state)
     report_free(r);
 }
 
+/* A file that the disk does not give back is written again; if that one is wrong, too, the
+ * checkpoint fails, and the one before stays. */
+static void test_lying_disk(void **state)
+{
+    struct desk *k = *state;
+    struct err err;
+
+    move_to(k, 3);
+    spoil_disk(1);
+    assert_int_equal(saver_begin(k->t->saver, 1, &err), 0);
+    saver_finish(k->t->saver);
+    assert_int_equal(k->n_ok, 1);
+    assert_int_equal(k->n_wrong, 1);
+    assert_int_equal(k->n_mended, 1);
+    assert_int_equal(k->wrong_step, 3);
+    assert_string_equal(k->wrong, "model.safetensors");
+    move_to(k, 4);
+    spoil_disk(2);
+    assert_int_equal(saver_begin(k->t->saver, 1, &err), 0);
+    saver_finish(k->t->saver);
+    assert_int_equal(k->n_bad, 1);
+    assert_int_equal(k->n_wrong, 2);
+    assert_int_equal(k->n_mended, 1);
+    assert_non_null(strstr(k->error, "gives back other bytes than were written"));
+    assert_int_equal(on_disk(k), 3);
+}
+
 static void test_free_finishes(void **state)
 {
     struct desk *k = *state;
@@ -401,6 +440,7 @@ int main(void)
         CASE(test_second_waits),
         CASE(test_canceled_wait),
         CASE(test_failing_disk),
+        CASE(test_lying_disk),
         CASE(test_free_finishes),
         CASE(test_memory),
     };
