@@ -5,6 +5,7 @@
 #include "state/shards.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/hash.h"
@@ -403,17 +404,32 @@ static int hash_memory(const struct state *s, struct hasher *h, const char *p, s
     return 0;
 }
 
-static int hash_held(const struct state *s, int h, struct hash128 *out, struct err *err)
+/* Bytes [*from, *to) of the slot's h-th shard are those of the bucket, or with -1 of all. */
+static void find_bytes(const struct state *s, int slot, int h, int bucket, size_t *from, size_t *to)
+{
+    const struct shard_set *set = &s->shards->now;
+    const int owner = shard_owner(set, h), n = shard_n_buckets(s, slot);
+
+    *from = bucket < 0 ? 0 : shard_offset(s, slot, set->size, owner, bucket < n ? bucket : n);
+    *to = bucket < 0 || bucket >= n ? shard_bytes(s, slot, set->size, owner)
+                                    : shard_offset(s, slot, set->size, owner, bucket + 1);
+}
+
+static int hash_held(const struct state *s, int h, int bucket, struct hash128 *out, struct err *err)
 {
     const struct shard_set *set = &s->shards->now;
     struct hasher *all = hasher_new();
     char *window = backend_is_apart(s->backend) ? xmalloc(WINDOW_BYTES) : NULL;
+    size_t from, to;
     int rc = 0;
 
     for (int k = 0; k < s->n_slots && rc == 0; k++)
-        if (s->slot[k].is_divided)
-            rc = hash_memory(s, all, set->data[k][h],
-                             shard_bytes(s, k, set->size, shard_owner(set, h)), window, err);
+        if (s->slot[k].is_divided) {
+            find_bytes(s, k, h, bucket, &from, &to);
+            if (from < to)
+                rc = hash_memory(s, all, (const char *)set->data[k][h] + from, to - from, window,
+                                 err);
+        }
     *out = hasher_end(all);
     hasher_free(all);
     free(window);
@@ -422,28 +438,42 @@ static int hash_held(const struct state *s, int h, struct hash128 *out, struct e
 
 /* The collective runs also if each shard has one holder: a rank whose last exchange of parameters
  * failed meets the failure here. */
+int shards_compare(struct state *s, struct coll *c, int bucket, int *differs, struct err *err)
+{
+    const struct shard_set *set = &s->shards->now;
+    const int n = set->size;
+    struct hash128 mine[SHARDS_HELD] = {{0, 0}}, *all;
+    int rc = 0;
+
+    shards_check(s);
+    memset(differs, 0, sizeof *differs * (size_t)n);
+    if (n == 1)
+        return 0;
+    ASSERT(coll_size(c) == n && coll_rank(c) == set->rank);
+    for (int h = 0; h < set->n_held && rc == 0; h++)
+        rc = hash_held(s, h, bucket, &mine[h], err);
+    if (rc < 0)
+        return rc;
+    all = xcalloc((size_t)n, sizeof mine);
+    rc = coll_allgather(c, mine, sizeof mine, all, err);
+    for (int k = 0; k < n && rc == 0 && set->n_held > 1; k++)
+        differs[k] = !hash_equal(all[SHARDS_HELD * ((k + n - 1) % n) + SHARD_OWN],
+                                 all[SHARDS_HELD * k + SHARD_COPY]);
+    free(all);
+    return rc;
+}
+
 int shards_prove(struct state *s, struct coll *c, struct err *err)
 {
     const struct shard_set *set = &s->shards->now;
-    struct hash128 mine, copy = {0, 0}, *all;
-    int rc;
+    int *differs = xcalloc((size_t)set->size + 1, sizeof *differs);
+    int rc = shards_compare(s, c, -1, differs, err);
 
-    shards_check(s);
-    if (set->size == 1)
-        return 0;
-    ASSERT(coll_size(c) == set->size && coll_rank(c) == set->rank);
-    rc = hash_held(s, SHARD_OWN, &mine, err);
-    if (rc == 0 && set->n_held > 1)
-        rc = hash_held(s, SHARD_COPY, &copy, err);
-    if (rc < 0)
-        return rc;
-    all = xcalloc((size_t)set->size, sizeof *all);
-    rc = coll_allgather(c, &mine, sizeof mine, all, err);
-    if (rc == 0 && set->n_held > 1 && !hash_equal(all[shard_owner(set, SHARD_COPY)], copy))
+    if (rc == 0 && differs[set->rank])
         rc = err_set(err, ERR_NUMERIC,
                      "rank %d's copy of rank %d's part of the state differs from the original, and "
                      "which of the two is wrong is not known",
                      set->rank, shard_owner(set, SHARD_COPY));
-    free(all);
+    free(differs);
     return rc;
 }

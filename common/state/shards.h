@@ -120,7 +120,12 @@ int shards_exchange(struct state *s, struct coll *c, const struct shard_source *
 /* Rank 0 gets the whole state, so that any other rank may leave.  All ranks call this together. */
 int shards_collect(struct state *s, struct coll *c, struct err *err);
 
-/* Compare each copy of a shard with its original, by hashes.  All ranks call this together.  Fails
+/* Compare each copy of a shard with its original, by hashes: of one bucket's spans, or of all
+ * (bucket -1).  differs [size of the formation]: 1: the copy that this rank holds is not equal to
+ * the original of the rank before it.  The same on all ranks, which call this together. */
+int shards_compare(struct state *s, struct coll *c, int bucket, int *differs, struct err *err);
+
+/* Compare each copy of a shard with its original, as a whole.  All ranks call this together.  Fails
  * with ERR_NUMERIC on the rank whose copy differs.  If no slot is divided, or each shard has one
  * holder, nothing is compared. */
 int shards_prove(struct state *s, struct coll *c, struct err *err);

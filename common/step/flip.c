@@ -157,22 +157,38 @@ int flip_if_due(void *stepper, int bucket, int is_reduced, struct err *err)
     return f ? flip_part(t, f, find_gradients(t, f), err) : 0;
 }
 
-/* The bucket's part of the parameters, or of the optimizer's first slot.  .x NULL: this rank has no
- * such part as a whole. */
+/* The k-th slot is divided: this rank's own span of the bucket. */
+static void find_span(const struct stepper *t, int k, int bucket, struct part *p)
+{
+    const struct shard_set *set = &t->state->shards->now;
+    const struct coll_span own = cut_span(t->layout, bucket, set->size, set->rank);
+
+    p->x =
+        (char *)set->data[k][SHARD_OWN] + shard_offset(t->state, k, set->size, set->rank, bucket);
+    p->at = own.at;
+    p->n = own.n;
+}
+
+/* The bucket's part of the parameters, or of the optimizer's first slot; of divided state this
+ * rank's own.  .x NULL: there is none. */
 static struct part find_state(const struct stepper *t, const struct injection *f)
 {
     const struct slot_def *moment[OPTIMIZER_MAX_SLOTS];
-    const int n_moments = optimizer_slots(&t->job->optimizer, moment);
+    const int n_moments = optimizer_slots(&t->job->optimizer, moment), bucket = (int)f->amount;
     const int is_param = f->how == INJECTION_PARAM;
     const struct slot_def *def = is_param ? &slot_parameters : n_moments > 0 ? moment[0] : NULL;
-    char *data = def && def->dtype == DTYPE_F32 ? state_data(t->state, def) : NULL;
+    struct part p = {
+        .n = cut_bucket(t->layout, bucket), .dtype = DTYPE_F32, .of = def ? def->suffix : ""};
 
-    if (data)
-        data += sizeof(float) * (size_t)t->layout->bucket[f->amount].offset;
-    return (struct part){data, 0, cut_bucket(t->layout, (int)f->amount), DTYPE_F32,
-                         is_param ? ""
-                         : def    ? def->suffix
-                                  : ""};
+    if (!def || def->dtype != DTYPE_F32)
+        return p;
+    p.x = state_data(t->state, def);
+    if (p.x)
+        p.x += sizeof(float) * (size_t)t->layout->bucket[bucket].offset;
+    for (int k = 0; k < t->state->n_slots; k++)
+        if (t->state->slot[k].def == def && t->state->slot[k].is_divided)
+            find_span(t, k, bucket, &p);
+    return p;
 }
 
 int flip_state(struct stepper *t, struct err *err)
@@ -190,9 +206,11 @@ int flip_state(struct stepper *t, struct err *err)
             p = find_state(t, f);
             if (!p.x)
                 return err_set(err, ERR_CONFIG,
-                               "--inject %s: this rank has no such state as a whole: the optimizer "
-                               "keeps none, or strategy.zero divides it",
+                               "--inject %s: there is no such state, the optimizer keeps none",
                                f->text);
+            /* Parameters that are on their way to this rank would undo the fault. */
+            if (t->layout->awaits_params && reducer_gathered(t->reducer, b, err) < 0)
+                return err->code;
             if (flip_part(t, f, p, err) < 0)
                 return err->code;
         }

@@ -19,6 +19,7 @@
 #include "state/shards.h"
 #include "step/flip.h"
 #include "step/step_impl.h"
+#include "strategy/cut.h"
 
 /* Show the phase.  The step shown is the one that would be lost together with this rank; on a
  * device the step that is being queued may already be the next one. */
@@ -433,13 +434,35 @@ static int step_updated(struct stepper *t, struct err *err)
     return rc;
 }
 
+/* The replicas are compared after this step: note what its update gets.  Where state is divided
+ * each rank has other sums; a device is not waited for. */
+static void step_hash_sums(struct stepper *t)
+{
+    const int64_t step = t->queued->step;
+
+    t->summed_of = 0;
+    if (backend_queues(t->backend) || t->state->shards || !t->hooks.compares(t->hooks.arg, step))
+        return;
+    t->summed = (struct hash128){0, 0};
+    t->summed_of = step + 1;
+    for (int b = 0; b < t->layout->n_buckets; b++) {
+        const size_t size = dtype_size(t->layout->bucket[b].dtype);
+        const struct hash128 pair[2] = {
+            t->summed, hash_of(t->buffers->bucket[b], size * (size_t)cut_bucket(t->layout, b))};
+
+        t->summed = hash_of(pair, sizeof pair);
+    }
+}
+
 /* All buckets of the step have been handed to the strategy. */
 int step_conclude(struct stepper *t, struct err *err)
 {
     int rc = wait_for_strategy(t, err);
 
-    if (rc == 0)
+    if (rc == 0) {
+        step_hash_sums(t);
         rc = step_queue_update(t, err);
+    }
     if (rc == 0)
         rc = step_updated(t, err);
     return rc == 0 ? flip_state(t, err) : rc;

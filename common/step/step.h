@@ -52,6 +52,8 @@ struct step_hooks {
     int (*looks)(void *arg, int64_t step);
     /* 1: gradients of the step are computed by a second rank, too.  The same on all ranks. */
     int (*audits)(void *arg, int64_t step);
+    /* 1: the replicas are compared once `step` is done, so what the update gets is hashed. */
+    int (*compares)(void *arg, int64_t step);
     /* An audited step found wrong bits.  All ranks call it alike. */
     void (*found)(void *arg, const struct witness_finding *f);
 };
@@ -107,6 +109,10 @@ struct stepper {
     int64_t next_bucket; /* the bucket that backward fills now; -1: none */
     int n_opened;        /* buckets of the micro-batch into which gradients were written */
     double loss_scale;   /* of the next step; 0: not scaled */
+    /* A hash of the combined gradients of the step before `summed_of`; summed_of 0: there is none.
+     */
+    struct hash128 summed;
+    int64_t summed_of;
 };
 
 /* The result of a step.  It is the same on all ranks, except for has_bad_losses, has_bad_grad and,

@@ -160,12 +160,16 @@ static int run_stages(struct stepper *t, const struct look *l, const struct micr
     for (int i = 0; i < program_n_stages(m->program) && rc == 0; i++) {
         const struct stage *s = program_stage(m->program, i);
 
-        ASSERT(s->kind == STAGE_RUN || s->kind == STAGE_BUCKET);
+        ASSERT(s->kind != STAGE_SYNC);
         step_at(t, s->backward ? PHASE_BACKWARD : PHASE_FORWARD, -1);
         if (s->kind == STAGE_RUN && s->backward && l->is_own && m->key.last)
             faults_reach(t->faults, INJECTION_AT_BACKWARD, t->queued->step);
-        rc = s->kind == STAGE_RUN ? program_run_stage(m->program, i, err)
-                                  : witness_bucket(t, l, m, s->bucket, err);
+        if (s->kind == STAGE_RUN)
+            rc = program_run_stage(m->program, i, err);
+        else if (s->kind == STAGE_GATHER)
+            rc = step_gather(t, m->program, s->set, err);
+        else
+            rc = witness_bucket(t, l, m, s->bucket, err);
     }
     return rc;
 }

@@ -17,8 +17,9 @@
  * Kinds: ranks whose processors and threads are alike compute the same bits.  A rank that is the
  * only one of its kind is not audited, and audits nobody.
  *
- * Not on devices, not where state is divided, and not where programs sum numbers over the ranks:
- * there no rank can compute another one's share alone.  The owner does not begin a witness then.
+ * Not on devices, not where gradients are divided, and not where programs sum numbers over the
+ * ranks: there no rank can compute another one's share alone, or keep its own meanwhile.  The owner
+ * does not begin a witness then.
  *
  * Life:    witness_begin -> witness_step ... -> witness_fini, for each formation.
  * Threads: the engine's.

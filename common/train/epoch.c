@@ -214,6 +214,8 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct timing *m, enum ep
 
         if (rc == 0)
             rc = balance_if_due(t, last, err);
+        if (rc == 0)
+            rc = inspect_before_step(t, err);
         if (rc < 0)
             return err->code;
         tracing_before_step(t);
@@ -337,8 +339,8 @@ static void fill_figures(const struct trainer *t, struct timing *m, struct repor
     r->epoch.comm_hidden_share = timing_hidden_share(m);
 }
 
-static int fill_epoch(struct trainer *t, int64_t epoch, enum epoch_end end, struct timing *m,
-                      struct report *r, struct err *err)
+static void fill_epoch(struct trainer *t, int64_t epoch, enum epoch_end end, struct timing *m,
+                       struct report *r)
 {
     r->epoch.epoch = epoch;
     r->epoch.step = t->state->at.step;
@@ -354,12 +356,6 @@ static int fill_epoch(struct trainer *t, int64_t epoch, enum epoch_end end, stru
         r->epoch.note = xasprintf("%s", t->note);
         r->epoch.is_of_input = t->is_of_input;
     }
-    if (!reducer_promises(t->step.reducer)->replicas_are_equal)
-        return 0; /* nothing to compare */
-    if (state_hash(t->state, &r->epoch.tensor, &r->epoch.replica, err) < 0)
-        return err->code;
-    r->epoch.n_tensors = state_n_hashes(t->state);
-    return 0;
 }
 
 /* If this epoch was broken off before, count the time and the samples that it took so far. */
@@ -412,6 +408,16 @@ static int renew_statistics(struct trainer *t, int64_t epoch, struct timing *m, 
 {
     const int64_t since_ns = clock_mono_ns();
     const int rc = statistics_renew(t, epoch, err);
+
+    m->start_ns += clock_mono_ns() - since_ns;
+    return rc;
+}
+
+/* Hash the state, and compare it.  The time of that does not count as the epoch's. */
+static int inspect_end(struct trainer *t, struct report *done, struct timing *m, struct err *err)
+{
+    const int64_t since_ns = clock_mono_ns();
+    const int rc = inspect_epoch_end(t, done, err);
 
     m->start_ns += clock_mono_ns() - since_ns;
     return rc;
@@ -471,11 +477,11 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
     if (rc == 0 && (end == EPOCH_WHOLE || end == EPOCH_MAX_STEPS))
         rc = renew_statistics(t, epoch, &m, err);
     if (rc == 0)
-        rc = inspect_epoch_end(t, err);
+        rc = inspect_end(t, done, &m, err);
     if (rc == 0 && at->step == last)
         rc = hashes_tell(t, err);
     if (rc == 0)
-        rc = fill_epoch(t, epoch, end, &m, done, err);
+        fill_epoch(t, epoch, end, &m, done);
     if (rc == 0)
         tracing_if_over(t, end != EPOCH_WHOLE && end != EPOCH_REGROUP);
     free(m.step_ms);

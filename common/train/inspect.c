@@ -15,6 +15,7 @@
 #include "base/alloc.h"
 #include "base/rng.h"
 #include "base/util.h"
+#include "state/shards.h"
 #include "train/kinds.h"
 #include "train/trainer_impl.h"
 
@@ -57,17 +58,23 @@ static int inspect_is_drawn(struct rng_block draw, double part)
     return (double)draw.v[0] < part * 0x1p32;
 }
 
-/* 1: after each step all ranks hold the same state, as a whole. */
-static int has_replicas(const struct trainer *t)
+/* 1: after each step all ranks hold the same parameters, or parts of the same ones. */
+static int has_equal_params(const struct trainer *t)
 {
     const struct strategy_promises *p = reducer_promises(t->step.reducer);
 
-    return t->n_ranks > 1 && p->replicas_are_equal && !p->updates_are_own && !t->state->shards;
+    return t->n_ranks > 1 && p->replicas_are_equal && !p->updates_are_own;
+}
+
+/* 1: after each step all ranks hold the same state, as a whole. */
+static int has_replicas(const struct trainer *t)
+{
+    return has_equal_params(t) && !t->state->shards;
 }
 
 int inspect_compares_after(const struct trainer *t, int64_t step)
 {
-    return has_replicas(t) &&
+    return has_equal_params(t) &&
            inspect_is_drawn(inspect_draw(t, step, DRAW_REPLICA), t->job->train.replica_check);
 }
 
@@ -132,9 +139,16 @@ static const char *inspect_tensor_of(const struct trainer *t, const struct verdi
     return NULL;
 }
 
-/* Report each rank that differs; all of them, if no state has a majority. */
-static void inspect_tell(struct trainer *t, const struct verdict *v, int has_majority, int heals)
+static int inspect_has_majority(const struct trainer *t, const struct verdict *v)
 {
+    return v->n_votes > t->n_ranks / 2;
+}
+
+/* Report each rank that differs; all of them, if no state has a majority. */
+static void inspect_tell(struct trainer *t, const struct verdict *v, enum corruption what,
+                         int heals)
+{
+    const int has_majority = inspect_has_majority(t, v);
     int last = 0;
 
     for (int k = 0; k < t->n_ranks; k++)
@@ -147,10 +161,10 @@ static void inspect_tell(struct trainer *t, const struct verdict *v, int has_maj
         if (has_majority && hash_equal(v->digest[k], v->digest[v->good]))
             continue;
         r = report_new(REPORT_CORRUPTION, 0);
-        r->corruption.step = t->state->at.step;
+        r->corruption.step = t->state->at.step - (what == CORRUPTION_UPDATE);
         r->corruption.rank = k;
         r->corruption.is_proven = has_majority;
-        r->corruption.what = CORRUPTION_STATE;
+        r->corruption.what = what;
         r->corruption.is_healed = heals;
         r->corruption.ends = !heals && k == last;
         r->corruption.tensor = tensor ? xstrdup(tensor) : NULL;
@@ -169,18 +183,18 @@ static int inspect_heal(struct trainer *t, int good, struct err *err)
 
 /* The ranks differ.  Running statistics of a rank's own are made equal before, as at an epoch's
  * end, so that they count as no difference. */
-static int inspect_judge(struct trainer *t, struct err *err)
+static int inspect_judge(struct trainer *t, enum corruption what, struct err *err)
 {
     struct verdict v = {0};
-    int has_majority, heals;
+    int heals;
     int rc = has_equal_statistics(t) ? 0 : state_broadcast_stats(t->state, t->step.coll, err);
 
     if (rc == 0)
         rc = inspect_vote(t, &v, err);
-    has_majority = v.n_votes > t->n_ranks / 2;
-    heals = has_majority && t->job->cluster.on_divergence == CLUSTER_ON_DIVERGENCE_HEAL;
+    heals = inspect_has_majority(t, &v) && !t->state->shards &&
+            t->job->cluster.on_divergence == CLUSTER_ON_DIVERGENCE_HEAL;
     if (rc == 0)
-        inspect_tell(t, &v, has_majority, heals);
+        inspect_tell(t, &v, what, heals);
     if (rc == 0 && heals)
         rc = inspect_heal(t, v.good, err);
     else if (rc == 0)
@@ -203,40 +217,159 @@ static int inspect_gather(struct trainer *t, const struct hash128 *mine, struct 
     return rc < 0 ? rc : differs;
 }
 
-int inspect_replicas(struct trainer *t, struct err *err)
+/* The hash of the part of the state that is compared after `step`. */
+static int hash_part(const struct trainer *t, int64_t step, struct hash128 *out, struct err *err)
+{
+    return state_hash_part(t->state, inspect_draw(t, step, DRAW_REPLICA).v[1],
+                           has_equal_statistics(t), out, err);
+}
+
+int inspect_before_step(struct trainer *t, struct err *err)
+{
+    const int64_t step = t->state->at.step + 1;
+
+    t->inspect.before_of = 0;
+    if (backend_queues(t->backend) || t->state->shards || !inspect_compares_after(t, step))
+        return 0;
+    t->inspect.before_of = step;
+    return hash_part(t, step, &t->inspect.before, err);
+}
+
+/* What a rank tells of a step after which the replicas are compared. */
+struct compared {
+    struct hash128 before, summed, after;
+};
+
+/* The ranks differ after a step.  all [n_ranks]: what each one tells of it. */
+static enum corruption inspect_find_what(const struct trainer *t, const struct compared *all)
 {
     const int64_t step = t->state->at.step;
-    struct hash128 mine;
+    int is_update = t->inspect.before_of == step && t->step.summed_of == step;
+
+    for (int k = 1; k < t->n_ranks; k++)
+        is_update &=
+            hash_equal(all[k].before, all[0].before) && hash_equal(all[k].summed, all[0].summed);
+    return is_update ? CORRUPTION_UPDATE : CORRUPTION_STATE;
+}
+
+/* Compare what each rank holds as a whole. */
+static int inspect_whole(struct trainer *t, struct err *err)
+{
+    struct compared mine = {.before = t->inspect.before, .summed = t->step.summed};
+    struct compared *all = xcalloc((size_t)t->n_ranks, sizeof *all);
+    int differs = 0, rc = hash_part(t, t->state->at.step, &mine.after, err);
+
+    if (rc == 0)
+        rc = step_allgather(&t->step, PHASE_UPDATE, &mine, sizeof mine, all, err);
+    for (int k = 0; k < t->n_ranks && rc == 0; k++) {
+        t->inspect.all[k] = all[k].after;
+        differs |= !hash_equal(all[k].after, all[0].after);
+    }
+    if (rc == 0 && differs)
+        rc = inspect_judge(t, inspect_find_what(t, all), err);
+    free(all);
+    return rc;
+}
+
+/* ---- divided state ---- */
+
+/* Parameters that the step has sent may still be on their way. */
+static int await_params(struct trainer *t, struct err *err)
+{
+    int rc = 0;
+
+    for (int b = 0; b < t->layout->n_buckets && rc == 0 && t->layout->awaits_params; b++)
+        rc = reducer_gathered(t->step.reducer, b, err);
+    return rc;
+}
+
+/* differs [n_ranks]: as shards_compare fills it.  Returns the number of ranks that are named. */
+static int tell_shards(struct trainer *t, const int *differs)
+{
+    const int size = t->n_ranks;
+    int n = 0, n_told = 0;
+
+    for (int k = 0; k < size; k++)
+        n += differs[k] || differs[(k + 1) % size];
+    for (int k = 0; k < size && t->rank == 0; k++) {
+        struct report *r;
+
+        if (!differs[k] && !differs[(k + 1) % size])
+            continue;
+        r = report_new(REPORT_CORRUPTION, 0);
+        r->corruption.step = t->state->at.step;
+        r->corruption.rank = k;
+        r->corruption.what = CORRUPTION_STATE;
+        r->corruption.ends = ++n_told == n;
+        t->hooks.report(t->hooks.arg, r);
+    }
+    return n;
+}
+
+/* Compare the copies of one bucket's spans with their originals. */
+static int inspect_shards(struct trainer *t, struct err *err)
+{
+    const uint32_t draw = inspect_draw(t, t->state->at.step, DRAW_REPLICA).v[2];
+    const int bucket = (int)(draw % (uint32_t)t->layout->n_param_buckets);
+    int *differs = xcalloc((size_t)t->n_ranks, sizeof *differs);
+    int rc = shards_compare(t->state, t->step.coll, bucket, differs, err);
+
+    if (rc == 0 && tell_shards(t, differs) > 0)
+        rc = err_set(err, ERR_CANCELED,
+                     "copies of parts of the state differ from their originals after step %lld",
+                     (long long)t->state->at.step);
+    free(differs);
+    return rc;
+}
+
+int inspect_replicas(struct trainer *t, struct err *err)
+{
     int rc;
 
-    if (!inspect_compares_after(t, step))
+    if (!inspect_compares_after(t, t->state->at.step))
         return 0;
-    rc = state_hash_part(t->state, inspect_draw(t, step, DRAW_REPLICA).v[1],
-                         has_equal_statistics(t), &mine, err);
+    rc = await_params(t, err);
     if (rc == 0)
-        rc = inspect_gather(t, &mine, err);
-    if (rc > 0)
-        rc = inspect_judge(t, err);
+        rc = inspect_whole(t, err);
+    if (rc == 0 && t->state->shards)
+        rc = inspect_shards(t, err);
     return rc < 0 ? err_wrap(err, "comparing replicas") : 0;
 }
 
-int inspect_epoch_end(struct trainer *t, struct err *err)
+static void forget_hashes(struct report *r)
 {
-    struct tensor_hash *tensor;
-    struct hash128 whole;
+    for (int i = 0; i < r->epoch.n_tensors; i++)
+        free(r->epoch.tensor[i].name);
+    free(r->epoch.tensor);
+    r->epoch.tensor = NULL;
+    r->epoch.n_tensors = 0;
+}
+
+static int hash_whole(const struct trainer *t, struct report *r, struct err *err)
+{
+    const int rc = state_hash(t->state, &r->epoch.tensor, &r->epoch.replica, err);
+
+    r->epoch.n_tensors = rc < 0 ? 0 : state_n_hashes(t->state);
+    return rc;
+}
+
+int inspect_epoch_end(struct trainer *t, struct report *r, struct err *err)
+{
     int rc;
 
-    if (!has_replicas(t) || t->job->cluster.on_divergence != CLUSTER_ON_DIVERGENCE_HEAL)
-        return 0;
-    rc = state_hash(t->state, &tensor, &whole, err);
-    if (rc < 0)
+    if (!reducer_promises(t->step.reducer)->replicas_are_equal)
+        return 0; /* nothing to compare */
+    rc = hash_whole(t, r, err);
+    if (rc < 0 || !has_replicas(t) || t->job->cluster.on_divergence != CLUSTER_ON_DIVERGENCE_HEAL)
         return rc;
-    for (int i = 0; i < state_n_hashes(t->state); i++)
-        free(tensor[i].name);
-    free(tensor);
-    rc = inspect_gather(t, &whole, err);
+    rc = inspect_gather(t, &r->epoch.replica, err);
+    if (rc == 0)
+        return 0;
+    forget_hashes(r);
     if (rc > 0)
-        rc = inspect_judge(t, err);
+        rc = inspect_judge(t, CORRUPTION_STATE, err);
+    if (rc == 0)
+        rc = hash_whole(t, r, err);
     return rc < 0 ? err_wrap(err, "comparing replicas") : 0;
 }
 
@@ -263,9 +396,9 @@ const char *inspect_obstacle(const struct trainer *t)
         return "there is only one rank";
     if (backend_queues(t->backend))
         return "ranks on GPUs are not audited";
-    if (t->state->shards)
-        return "strategy.zero divides the state";
-    if (!has_replicas(t))
+    if (t->state->shards && t->state->shards->divides_gradients)
+        return "strategy.zero 2 and 3 divide the gradients";
+    if (!has_equal_params(t))
         return "the ranks' parameters differ between two meetings (strategy.name)";
     if (t->step.programs && sums_inside(t))
         return "the network sums over all ranks within a step; want model.sync_batch_norm: false, "

@@ -7,7 +7,13 @@
  *
  * Replicas (train.replica_check): after the update each rank hashes the same part of its state. The
  * state of most ranks is right.  With cluster.on_divergence heal the others take it, at once and in
- * place; else training ends.
+ * place; else training ends.  That part of the state is also hashed before the step, and so are the
+ * combined gradients.  If both were equal on all ranks, the update is what went wrong, or a bit
+ * flipped since then: the finding says "update", and "state" otherwise.
+ *
+ * Divided state (strategy.zero): what is whole on each rank is compared in the same way, and each
+ * shard with the copy of the buddy.  Of these two nobody knows which is right, so both ranks are
+ * named.  A difference ends training.
  *
  * Gradients and samples (train.audit): step/witness.h computes, compares and votes.  This module
  * decides which steps these are, and which ranks give the same bits.
@@ -19,12 +25,17 @@
 #include "base/err.h"
 #include "base/hash.h"
 
+struct report;
 struct trainer;
 struct witness_finding;
 
 /* The memory that a trainer keeps for its comparisons. */
 struct inspect {
     struct hash128 *all; /* [n_ranks]; NULL until the first formation */
+    /* A hash of the part of the state that is compared after step `before_of`, from before that
+     * step; before_of 0: there is none. */
+    struct hash128 before;
+    int64_t before_of;
 };
 
 /* A formation begins, and its ranks are connected.  Warns if train.audit has no effect. */
@@ -44,12 +55,15 @@ int inspect_looks_at(const struct trainer *t, int64_t step);
 /* An audited step found wrong bits: rank 0 reports it. */
 void inspect_found(struct trainer *t, const struct witness_finding *f);
 
+/* A step is about to begin: if the replicas are compared after it, hash what they hold before. */
+int inspect_before_step(struct trainer *t, struct err *err);
+
 /* Between two steps: compare the replicas if that is due.  Fails with ERR_CANCELED if they differ
  * and cannot be mended; the driver learns why from rank 0's report. */
 int inspect_replicas(struct trainer *t, struct err *err);
 
-/* An epoch has ended: with cluster.on_divergence heal compare the whole state.  Without it the
- * driver does that. */
-int inspect_epoch_end(struct trainer *t, struct err *err);
+/* An epoch has ended: hash the whole state to r->epoch.tensor and replica, if the replicas are
+ * equal then, and with cluster.on_divergence heal compare it.  Without it the driver does that. */
+int inspect_epoch_end(struct trainer *t, struct report *r, struct err *err);
 
 #endif

@@ -77,6 +77,8 @@ static int steps_looks(void *arg, int64_t step)
 
 static int steps_audits(void *arg, int64_t step) { return inspect_looks_at(arg, step); }
 
+static int steps_compares(void *arg, int64_t step) { return inspect_compares_after(arg, step + 1); }
+
 static void steps_found(void *arg, const struct witness_finding *f) { inspect_found(arg, f); }
 
 void trainer_open_step(struct trainer *t)
@@ -92,6 +94,7 @@ void trainer_open_step(struct trainer *t)
                                    .loss_limit = steps_loss_limit,
                                    .looks = steps_looks,
                                    .audits = steps_audits,
+                                   .compares = steps_compares,
                                    .found = steps_found};
     s->job = t->job;
     s->spec = t->spec;

@@ -28,20 +28,20 @@ class Corruption(dp.Case):
         job = {**JOB, "cluster.on_divergence": "heal"}
         want = self.expected(job)
         driver = self.start_job("flip:rank1@step5:param0", job)
-        self.assert_exit(driver, FINISHED, r"rank 1 \(.*\) holds a state that differs .* after "
-                         r"step 6, first in \S+: it took the state of most ranks")
+        self.assert_exit(driver, FINISHED, r"rank 1 \(.*\) made another update of the same state "
+                         r".* in step 5, first in \S+: it took the state of most ranks")
         event, = self.events("corruption", "run")
         self.assertEqual((event["rank"], event["step"], event["what"], event["healed"]),
-                         (1, 6, "state", True))
+                         (1, 5, "update", True))
         self.assertEqual(self.losses("run"), want)
 
     def test_the_run_ends_otherwise(self):
         driver = self.start_job("flip:rank2@step5:slot0", {**JOB, "optimizer.momentum": 0.9})
-        self.assert_exit(driver, FAILED, r"rank 2 \(.*\) holds a state that differs .* after step "
-                         r"6, first in \S+momentum_buffer: the job ends")
+        self.assert_exit(driver, FAILED, r"rank 2 \(.*\) made another update .* in step 5, first "
+                         r"in \S+momentum_buffer: the job ends")
         event, = self.events("corruption", "run")
         self.assertEqual((event["rank"], event["step"], event["what"], event["healed"]),
-                         (2, 6, "state", False))
+                         (2, 5, "update", False))
         error, = self.events("error", "run")
         self.assertEqual(error["rank"], 2)
         self.assertEqual([e["step"] for e in self.events("checkpoint", "run")], [4])

@@ -27,7 +27,8 @@ static void assert_found(const struct run_result *r, int i, int64_t step, int ra
 /* ---- replicas ---- */
 
 /* A flipped bit of the state of one of 3 or 5 ranks: most ranks are right, and after the step in
- * which it flipped all have the bits of an undisturbed run again. */
+ * which it flipped all have the bits of an undisturbed run again.  State and sums were equal before
+ * the update, unless it is the sum in which the bit flipped. */
 static void test_a_minority_takes_the_state_of_the_majority(void **state)
 {
     static const char *const kinds[] = {"param0", "slot0", "reduced0"};
@@ -51,8 +52,8 @@ static void test_a_minority_takes_the_state_of_the_majority(void **state)
             run_job_ok(&plan, &hurt);
             assert_non_null(strstr(hurt.injected, "the sign bit of element"));
             assert_int_equal(hurt.n_found, 1);
-            assert_found(&hurt, 0, 5, rank, 1);
-            assert_int_equal(hurt.found[0].what, CORRUPTION_STATE);
+            assert_found(&hurt, 0, i / 2 < 2 ? 4 : 5, rank, 1);
+            assert_int_equal(hurt.found[0].what, i / 2 < 2 ? CORRUPTION_UPDATE : CORRUPTION_STATE);
             assert_true(hurt.found[0].is_healed && !hurt.found[0].ends);
             assert_true(*hurt.found[0].tensor);
             assert_true(i / 2 > 0 || strstr(hurt.injected, hurt.found[0].tensor));
@@ -90,7 +91,8 @@ static void test_of_two_ranks_both_are_named(void **state)
         &r);
     assert_int_equal(r.n_found, 2);
     for (int k = 0; k < 2; k++) {
-        assert_found(&r, k, 5, k, 0);
+        assert_found(&r, k, 4, k, 0);
+        assert_int_equal(r.found[k].what, CORRUPTION_UPDATE);
         assert_false(r.found[k].is_healed);
         assert_int_equal(r.found[k].ends, k == 1);
         assert_int_equal(r.rc[k], ERR_CANCELED);
@@ -109,7 +111,7 @@ static void test_stop(void **state)
             .job = JOB, .n_ranks = 3, .n_epochs = 1, .inject = "flip:rank2@step6:param0"},
         &r);
     assert_int_equal(r.n_found, 1);
-    assert_found(&r, 0, 7, 2, 1);
+    assert_found(&r, 0, 6, 2, 1);
     assert_true(r.found[0].ends && !r.found[0].is_healed);
     for (int k = 0; k < 3; k++)
         assert_int_equal(r.rc[k], ERR_CANCELED);
@@ -128,6 +130,7 @@ static void test_an_epochs_end_mends(void **state)
         &r);
     assert_int_equal(r.n_found, 1);
     assert_found(&r, 0, 10, 1, 1);
+    assert_int_equal(r.found[0].what, CORRUPTION_STATE);
     assert_true(r.found[0].is_healed);
 }
 
@@ -180,8 +183,42 @@ static void test_own_statistics_are_no_difference(void **state)
             .job = job, .n_ranks = 3, .n_epochs = 1, .inject = "flip:rank2@step3:param0"},
         &r);
     assert_int_equal(r.n_found, 1);
-    assert_found(&r, 0, 4, 2, 1);
+    assert_found(&r, 0, 3, 2, 1);
     assert_non_null(strstr(r.injected, r.found[0].tensor));
+}
+
+/* Notes of each step whether the replicas are compared once so many steps are done. */
+static void note_compared(void *arg, struct trainer *t, int64_t step)
+{
+    int *is_compared = arg;
+
+    is_compared[step + 1] = inspect_compares_after(t, step + 1);
+}
+
+/* A comparison that comes steps after the flip does not blame the update. */
+static void test_a_late_comparison_blames_the_state(void **state)
+{
+    static const char job[] = MLP ADAM "train: {global_batch: 24, replica_check: 0.4}\n" HEAL;
+    static struct run_result r;
+    struct run_plan plan = {.job = job, .n_ranks = 3, .n_epochs = 1, .on_step = note_compared};
+    int is_compared[12] = {0}, flip = 0, found;
+    char inject[64];
+
+    (void)state;
+    plan.arg = is_compared;
+    run_job_ok(&plan, &r);
+    while (is_compared[flip + 1])
+        flip++;
+    found = flip + 2;
+    while (!is_compared[found])
+        found++;
+    assert_true(found <= 10);
+    snprintf(inject, sizeof inject, "flip:rank1@step%d:param0", flip);
+    plan.inject = inject;
+    run_job_ok(&plan, &r);
+    assert_int_equal(r.n_found, 1);
+    assert_found(&r, 0, found, 1, 1);
+    assert_int_equal(r.found[0].what, CORRUPTION_STATE);
 }
 
 /* ---- gradients and samples ---- */
@@ -291,7 +328,7 @@ static void test_what_cannot_be_audited_is_told(void **state)
         int n_ranks;
     } cases[] = {
         {MLP, "there is only one rank", 1},
-        {MLP "strategy: {zero: 2}\n", "strategy.zero divides the state", 2},
+        {MLP "strategy: {zero: 2}\n", "strategy.zero 2 and 3 divide the gradients", 2},
         {MLP "strategy: {name: local_sgd}\n", "parameters differ between two meetings", 2},
         {"model: {arch: mlp, hidden: [24], batch_norm: true}\n" DATA,
          "want model.sync_batch_norm: false, or strategy.shards", 2},
@@ -367,6 +404,7 @@ int main(void)
         cmocka_unit_test(test_an_epochs_end_mends),
         cmocka_unit_test(test_nothing_is_found_in_a_healthy_run),
         cmocka_unit_test(test_own_statistics_are_no_difference),
+        cmocka_unit_test(test_a_late_comparison_blames_the_state),
         cmocka_unit_test(test_wrong_gradients_are_never_summed),
         cmocka_unit_test(test_micro_batches_are_audited),
         cmocka_unit_test(test_a_rank_that_is_always_wrong_fails),
