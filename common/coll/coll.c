@@ -111,7 +111,15 @@ static int coll_check_message(const struct coll *c, const char *what, const stru
 static int check_parts(const struct coll *c, const struct coll_parts *p, enum dtype dtype,
                        size_t *n_bytes, struct err *err)
 {
+    if (p->most < 0)
+        return err_set(err, ERR_ARG, "all-to-all: the longest part has %lld elements",
+                       (long long)p->most);
     for (int r = 0; r < c->size; r++) {
+        if (p->most > 0 && p->part[r].n > p->most)
+            return err_set(err, ERR_ARG,
+                           "all-to-all: rank %d's part has %lld elements, want %lld "
+                           "at most",
+                           r, (long long)p->part[r].n, (long long)p->most);
         if (p->part[r].at < 0)
             return err_set(err, ERR_ARG, "all-to-all: rank %d's part begins at %lld", r,
                            (long long)p->part[r].at);
@@ -199,12 +207,18 @@ int64_t coll_all_to_all(struct coll *c, enum coll_channel ch, struct coll_parts 
                            .give = from.part,
                            .x = to.x,
                            .take = to.part,
+                           .most_bytes = (size_t)from.most * dtype_size(dtype),
                            .dtype = dtype,
                            .tag = tag};
 
     if (check_channel(ch, err) < 0 || check_parts(c, &from, dtype, &job.n_bytes, err) < 0 ||
         check_parts(c, &to, dtype, &job.n_bytes, err) < 0)
         return err->code;
+    if (from.most != to.most)
+        return err_set(err, ERR_ARG,
+                       "all-to-all: the longest part given has %lld elements, the "
+                       "longest taken %lld",
+                       (long long)from.most, (long long)to.most);
     if (from.part[c->rank].n != to.part[c->rank].n)
         return err_set(err, ERR_ARG,
                        "all-to-all: rank %d gives itself %lld elements and takes %lld", c->rank,

@@ -99,12 +99,16 @@ int64_t coll_broadcast_async(struct coll *c, enum coll_channel ch, void *x, int6
 struct coll_parts {
     void *x;
     const struct coll_span *part;
+    int64_t most; /* no part of any rank is longer; the same in `from` and `to`, and on all ranks;
+                     0: that is not known */
 };
 
 /* Give part r of `from` to rank r, and take part r of `to` from rank r.
  *
  * Parts may be empty and of different sizes, but rank a must take from rank b as many elements as b
- * gives to a.  A rank's part for itself is copied.  `from` and `to` may not overlap. */
+ * gives to a.  A rank's part for itself is copied.  `from` and `to` may not overlap.  If `most` says
+ * that the parts are small, they may go by way of other ranks, which takes fewer links and
+ * messages. */
 int64_t coll_all_to_all(struct coll *c, enum coll_channel ch, struct coll_parts from,
                         struct coll_parts to, enum dtype dtype, int64_t tag, struct err *err);
 

@@ -34,6 +34,7 @@ struct coll_job {
     const void *mine; /* ALLGATHER, ALL_TO_ALL, EXCHANGE: what is sent */
     int64_t n_mine;   /* EXCHANGE: elements of it */
     const struct coll_span *give, *take; /* ALL_TO_ALL */
+    size_t most_bytes; /* ALL_TO_ALL: no part of any rank is longer; 0: not known */
     int64_t tag;
 };
 

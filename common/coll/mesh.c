@@ -13,6 +13,7 @@
 #include "base/util.h"
 #include "coll/mesh_parts.h"
 #include "coll/reduce.h"
+#include "coll/relay.h"
 #include "coll/sparse.h"
 
 /* With more than two ranks, x is sent to all (one round) if no rank then sends more than these
@@ -291,6 +292,8 @@ static int all_to_all(struct mesh *m, const struct coll_job *job, struct err *er
 {
     const struct coll_part own = coll_part_to(job, m->rank);
 
+    if (job->most_bytes && m->size > MESH_ALL_PAIRS && relay_is_small(m->size, job->most_bytes))
+        return relay_all_to_all(m, job, err);
     if (own.n_bytes)
         memcpy(coll_part_from(job, m->rank).x, own.x, own.n_bytes);
     for (int r = 0; r < m->size; r++)
@@ -306,7 +309,12 @@ int mesh_is_near(int size, int a, int b)
 
 size_t mesh_land_bytes(const struct mesh *m)
 {
-    return m->size <= MESH_ALL_PAIRS ? 2 * m->piece : sparse_land_bytes(m);
+    size_t n = 2 * m->piece;
+
+    if (m->size <= MESH_ALL_PAIRS)
+        return n;
+    n = sparse_land_bytes(m) > n ? sparse_land_bytes(m) : n;
+    return n > RELAY_MAX ? n : RELAY_MAX;
 }
 
 int mesh_run(struct mesh *m, const struct coll_job *job, struct err *err)

@@ -22,6 +22,7 @@
  *   reduce-scatter  rank j gets every rank's j-th span, and sums them.
  *   all-gather      every rank sends its span to every other rank.
  *   all-to-all      every rank sends a part to every other; in an exchange most parts are empty.
+ *                   Small parts among more ranks go from rank to rank (coll/relay.h).
  *   broadcast       down a chain of ranks, piece by piece.
  *
  * More ranks have links with their neighbours in a ring and in a tree (coll/sparse.h), and with

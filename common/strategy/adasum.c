@@ -243,10 +243,10 @@ static float *adasum_grad_of(const struct strategy *s, int b)
 static int give_spans(struct strategy *s, int b, struct err *err)
 {
     const struct adasum_bucket *k = &adasum_of(s)->bucket[b];
+    const struct coll_parts from = {adasum_grad_of(s, b), k->cut, k->cut[0].n},
+                            to = {adasum_of(s)->rows, k->row, k->cut[0].n};
 
-    if (k->n > 0 && exchange_all_to_all(
-                        s->at.exchange, b, (struct coll_parts){adasum_grad_of(s, b), k->cut},
-                        (struct coll_parts){adasum_of(s)->rows, k->row}, k->n, DTYPE_F32, err) < 0)
+    if (k->n > 0 && exchange_all_to_all(s->at.exchange, b, from, to, k->n, DTYPE_F32, err) < 0)
         return err->code;
     return compress_sum_control(s, b, err);
 }

@@ -285,9 +285,9 @@ static int give_codes(struct coded *c, int b, struct err *err)
 
     if (sketch_run(k->encode, err) < 0)
         return err->code;
-    return exchange_all_to_all(c->base.at.exchange, b, (struct coll_parts){k->sent, k->part},
-                               (struct coll_parts){k->taken, k->part}, c->size * k->stride,
-                               DTYPE_U8, err);
+    return exchange_all_to_all(
+        c->base.at.exchange, b, (struct coll_parts){k->sent, k->part, k->stride},
+        (struct coll_parts){k->taken, k->part, k->stride}, c->size * k->stride, DTYPE_U8, err);
 }
 
 int coded_encode(struct strategy *s, int bucket, struct err *err)

@@ -403,14 +403,15 @@ static int take_leaf(const struct shares *s, struct range *r, struct err *err)
  * most_pieces collectives; a rank with fewer pieces gives nothing in the last ones. */
 static int give_pieces(struct shares *s, struct range *r, struct err *err)
 {
+    const int64_t most = coll_span(r->n, s->size, 0).n;
     int rc = 0;
 
     for (int i = 0; i < s->most_pieces && rc == 0; i++)
         rc = exchange_all_to_all(
             s->base.at.exchange, r->bucket,
             (struct coll_parts){r->pieces + (i < s->n_pieces ? i : 0) * r->stride,
-                                r->give + i * s->size},
-            (struct coll_parts){r->taken, r->take + i * s->size}, r->n, DTYPE_F32, err);
+                                r->give + i * s->size, most},
+            (struct coll_parts){r->taken, r->take + i * s->size, most}, r->n, DTYPE_F32, err);
     return rc;
 }
 

@@ -306,8 +306,8 @@ static void fill_parts(struct play *p)
 
 static int64_t start_all_to_all(struct play *p, struct err *err)
 {
-    return coll_all_to_all(p->c, p->channel, (struct coll_parts){p->x, p->give},
-                           (struct coll_parts){p->y, p->take}, p->dtype, p->tag, err);
+    return coll_all_to_all(p->c, p->channel, (struct coll_parts){p->x, p->give, p->n},
+                           (struct coll_parts){p->y, p->take, p->n}, p->dtype, p->tag, err);
 }
 
 static int check_all_to_all(const struct play *p, struct verdict *v)

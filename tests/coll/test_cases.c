@@ -312,7 +312,7 @@ static int refuses(struct coll *c, const void *arg, struct verdict *v)
                               less = {&(float){1}, -1, other};
     struct coll_span give[RANKS_MAX] = {{0, 1}, {0, 1}}, take[RANKS_MAX] = {{0, 1}, {0, 1}};
     float x[2] = {1, 2}, y[2];
-    const struct coll_parts from = {x, give}, to = {y, take};
+    const struct coll_parts from = {x, give, 0}, to = {y, take, 0}, more = {y, take, 1};
     struct err err;
 
     (void)arg;
@@ -332,6 +332,14 @@ static int refuses(struct coll *c, const void *arg, struct verdict *v)
     give[coll_rank(c)] = (struct coll_span){-1, 1};
     if (coll_all_to_all(c, COLL_BULK, from, to, DTYPE_F32, 0, &err) != ERR_ARG)
         return unexpected(v, "a part before its memory was not refused");
+    give[coll_rank(c)] = (struct coll_span){0, 2};
+    take[coll_rank(c)] = (struct coll_span){0, 2};
+    if (coll_all_to_all(c, COLL_BULK, (struct coll_parts){x, give, 1}, more, DTYPE_F32, 0, &err) !=
+        ERR_ARG)
+        return unexpected(v, "a part longer than the longest was not refused");
+    if (coll_all_to_all(c, COLL_BULK, (struct coll_parts){x, give, 2},
+                        (struct coll_parts){y, take, 3}, DTYPE_F32, 0, &err) != ERR_ARG)
+        return unexpected(v, "two lengths of the longest part were not refused");
     return ranks_meet(c, &err) < 0 ? unexpected(v, "%s", err.msg) : 0;
 }
 
@@ -355,8 +363,8 @@ static int disagree(struct coll *c, const void *arg, struct verdict *v)
 
     give[1 - rank].n += rank;
     if (*how == 0)
-        t = coll_all_to_all(c, COLL_BULK, (struct coll_parts){x, give},
-                            (struct coll_parts){y, take}, DTYPE_F32, 0, &err);
+        t = coll_all_to_all(c, COLL_BULK, (struct coll_parts){x, give, 0},
+                            (struct coll_parts){y, take, 0}, DTYPE_F32, 0, &err);
     else if (*how == 1)
         t = rank ? coll_send(c, COLL_BULK, m, DTYPE_F32, 0, &err)
                  : coll_recv(c, COLL_BULK, m, DTYPE_F32, 0, &err);

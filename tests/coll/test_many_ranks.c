@@ -229,29 +229,43 @@ static int exchange_far(struct coll *c, struct verdict *v)
     return 0;
 }
 
-static int all_to_all(struct coll *c, struct verdict *v)
+/* The elements that one rank gives another: none, one, or up to `most`. */
+static int64_t part_of(int from, int to, int64_t most) { return (from * 7 + to * 3) % (most + 1); }
+
+/* Element i of what `from` gives `to`. */
+static int32_t given(int from, int to, int64_t i)
 {
-    enum { PART = 3 };
+    return (int32_t)((from << 20) + (to << 8) + i % 251);
+}
+
+/* Parts of many lengths.  known: 0 or the longest, so that they go from rank to rank. */
+static int all_to_all(struct coll *c, int64_t most, int64_t known, struct verdict *v)
+{
     const int size = coll_size(c), rank = coll_rank(c);
-    struct coll_span *part = xcalloc((size_t)size, sizeof *part);
-    int32_t *x = xcalloc((size_t)size * PART, sizeof *x),
-            *y = xcalloc((size_t)size * PART, sizeof *y);
+    struct coll_span *give = xcalloc((size_t)size, sizeof *give),
+                     *take = xcalloc((size_t)size, sizeof *take);
+    const size_t room = (size_t)size * (size_t)most + 1;
+    int32_t *x = xcalloc(room, sizeof *x), *y = xcalloc(room, sizeof *y);
     struct err err;
     int64_t t;
     int rc = 0;
 
-    for (int r = 0; r < size; r++)
-        part[r] = (struct coll_span){r * PART, PART};
-    for (int i = 0; i < size * PART; i++)
-        x[i] = rank * 10000 + i;
-    t = coll_all_to_all(c, COLL_BULK, (struct coll_parts){x, part}, (struct coll_parts){y, part},
-                        DTYPE_I32, 0, &err);
+    for (int r = 0; r < size; r++) {
+        give[r] = (struct coll_span){r * most, part_of(rank, r, most)};
+        take[r] = (struct coll_span){r * most, part_of(r, rank, most)};
+        for (int64_t i = 0; i < give[r].n; i++)
+            x[give[r].at + i] = given(rank, r, i);
+    }
+    t = coll_all_to_all(c, COLL_BULK, (struct coll_parts){x, give, known},
+                        (struct coll_parts){y, take, known}, DTYPE_I32, 0, &err);
     if (t < 0 || coll_wait(c, t, &err) < 0)
         rc = unexpected(v, "all-to-all: %s", err.msg);
-    for (int i = 0; i < size * PART && !rc; i++)
-        if (y[i] != i / PART * 10000 + rank * PART + i % PART)
-            rc = unexpected(v, "all-to-all: element %d", i);
-    free(part);
+    for (int r = 0; r < size && !rc; r++)
+        for (int64_t i = 0; i < most && !rc; i++)
+            if (y[r * most + i] != (i < take[r].n ? given(r, rank, i) : 0))
+                rc = unexpected(v, "all-to-all: element %lld from rank %d", (long long)i, r);
+    free(give);
+    free(take);
     free(x);
     free(y);
     return rc;
@@ -267,7 +281,8 @@ static int all_of_them(struct coll *c, const void *arg, struct verdict *v)
             two_halves(c, lens[i], v) || broadcast_from(c, 0, lens[i], v) ||
             broadcast_from(c, coll_size(c) / 3, lens[i], v))
             return 1;
-    return exchange_far(c, v) || all_to_all(c, v) || sum_one(c, 1000, DTYPE_F64, v);
+    return exchange_far(c, v) || all_to_all(c, 3, 3, v) || all_to_all(c, 700, 700, v) ||
+           all_to_all(c, 3, 0, v) || sum_one(c, 1000, DTYPE_F64, v);
 }
 
 /* Sizes beside and at powers of two, where the tree has its corners. */
