@@ -106,8 +106,8 @@ struct coll_parts {
 /* Give part r of `from` to rank r, and take part r of `to` from rank r.
  *
  * Parts may be empty and of different sizes, but rank a must take from rank b as many elements as b
- * gives to a.  A rank's part for itself is copied.  `from` and `to` may not overlap.  If `most` says
- * that the parts are small, they may go by way of other ranks, which takes fewer links and
+ * gives to a.  A rank's part for itself is copied.  `from` and `to` may not overlap.  If `most`
+ * says that the parts are small, they may go by way of other ranks, which takes fewer links and
  * messages. */
 int64_t coll_all_to_all(struct coll *c, enum coll_channel ch, struct coll_parts from,
                         struct coll_parts to, enum dtype dtype, int64_t tag, struct err *err);
