@@ -9,10 +9,6 @@
  * rank needs to know the lengths of others' parts.  (Bruck and others, "Efficient algorithms for
  * all-to-all communications in multiport message-passing systems", 1997.)
  *
- * Measured with 64 ranks on two cores, where every link and message costs time of the same cores: a
- * step of strategy.shards with parts of 1.6 kB takes half the time, and the first one after a loss,
- * which makes the links, a fifth.
- *
  * Threads: as coll/mesh.h.
  * Errors:  as coll/mesh.h. */
 #ifndef COLL_RELAY_H
