@@ -25,7 +25,7 @@ build_packages='gcc g++ libc6-dev meson ninja-build pkg-config protobuf-c-compil
     libpcre2-dev libutf8proc-dev'
 bundle_packages='patchelf'
 test_packages='libcmocka-dev spin python3 clang clang-format lld llvm
-    libclang-rt-14-dev git debootstrap iproute2 util-linux procps systemd openmpi-bin
+    libclang-rt-14-dev git openssl debootstrap iproute2 util-linux procps systemd openmpi-bin
     python3-venv python3-yaml python3-jsonschema groff-base zsh fish libcurl4
     chromium chromium-driver prometheus'
 cluster_packages='slurm-wlm munge mpich openmpi-bin openssh-server openssh-client iproute2

@@ -107,8 +107,8 @@ static void words_fini(struct words *w)
 /* The options that say what this process does, or where it writes. */
 static int is_own_option(const char *name)
 {
-    static const char *const own[] = {"replay", "step",  "verify",    "run-dir",
-                                      "nranks", "local", "log-format"};
+    static const char *const own[] = {"replay", "step", "verify",     "run-dir", "nranks",
+                                      "local",  "key",  "log-format", "seed"};
 
     for (size_t i = 0; i < ARRAY_LEN(own); i++)
         if (!strcmp(name, own[i]))

@@ -147,9 +147,10 @@ static const struct arg job_args[] = {
      "P",
      .of = OF(SAMPLE)},
     {{"seed", OPT_INT, AT(sample_seed), NULL, 0, 9007199254740992, /* 2^53: a double has it */
-      .help = "Of what --sample draws: the same seed gives the same text. The default is 1."},
+      .help = "Of what --sample draws: the same seed gives the same text. The default is 1. With "
+              "--verify RUN: of the steps that are drawn, by default another one each time."},
      "S",
-     .of = OF(SAMPLE)},
+     .of = OF(SAMPLE) | OF(VERIFY)},
     {{"tokenizer", OPT_STRING, AT(tokenizer),
       .help = "The tokenizer for --sample: a tokenizer.json, or the folder of one, or bytes. The "
               "default is the job's data.tokenizer, or the file beside the checkpoint."},
@@ -278,15 +279,29 @@ static const struct arg job_args[] = {
       .help =
           "Train the first --step steps (10) of the job on each of these numbers of ranks on this "
           "machine, and compare losses and hashes. Exit with 0 if they are the same, at least to "
-          "rounding, or with 1 if they differ."},
-     "1,2,4",
+          "rounding, or with 1 if they differ. With a run in the place of numbers: check the files "
+          "of the run against its record.json, and compute --step of its steps (3), drawn at "
+          "random, again. Exit with 0 if all is as recorded, or with 1 if not."},
+     "1,2,4|RUN",
      .of = OF(VERIFY),
      .is_rare = 1},
     {{"step", OPT_INT, AT(step), NULL, 1, 1e12,
       .help = "With --replay: the step that is computed again; the first one of a run is 1. With "
-              "--verify: how many steps are trained."},
+              "--verify: how many steps are trained, or are drawn from a run."},
      "N",
      .of = OF_AGAIN},
+    {{"key", OPT_STRING, AT(key),
+      .help = "The public key (Ed25519, PEM) that must have signed the record.json of the run that "
+              "--verify checks."},
+     "FILE",
+     .of = OF(VERIFY)},
+    {{"sign", OPT_STRING, AT(sign),
+      .help =
+          "When the run ends, sign its record.json by the private key in FILE (Ed25519, PEM, "
+          "without a passphrase): record.sig is the signature, which --verify RUN --key checks."},
+     "FILE",
+     .of = OF(TRAIN) | OF(STANDBY),
+     .is_rare = 1},
     {{"init", OPT_STRING, AT(inits), .flags = OPT_MANY,
       .help = "Write a job file for the data in FOLDER, or in this file, and exit. The format is "
               "recognised by the files, and each key has a comment. One of several folders may be "

@@ -39,7 +39,8 @@ struct options {
     struct arg_list reports;       /* the runs to report on */
     struct arg_list compared;      /* the runs to compare */
     const char *replay;            /* the run; NULL: not given */
-    const char *verify;            /* numbers of ranks; NULL: not given */
+    const char *verify;            /* numbers of ranks, or a run; NULL: not given */
+    const char *sign, *key;        /* files of the key that signs, or checks; NULL: not given */
     int64_t step;                  /* of --replay and --verify; 0: not given */
     struct arg_list inits;         /* the folders to make a job file for */
     const char *out;               /* with reports or inits: the file; NULL: not given */

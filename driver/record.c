@@ -232,7 +232,11 @@ int record_open(struct record *r, const struct options *o, const struct job *job
     r->options = o;
     r->job = job;
     r->disk = disk;
-    rc = check_before_claim(&q, job, err);
+    rc = o->sign ? signing_open_private(o->sign, &r->key, err) : 0;
+    if (rc < 0)
+        err_wrap(err, "--sign");
+    if (rc == 0)
+        rc = check_before_claim(&q, job, err);
     if (rc == 0)
         rc = run_dir_claim(&q, &r->dir, err);
     free(path);
@@ -312,7 +316,11 @@ static void renew_job(struct record *r)
         log_warn("%s; it stays as it was before", err.msg);
 }
 
-static void begin_training(struct record *r) { run_dir_begin_training(&r->dir); }
+static void begin_training(struct record *r)
+{
+    run_dir_begin_training(&r->dir);
+    record_unattest(r);
+}
 
 struct chore {
     struct task task;
@@ -375,6 +383,7 @@ void record_event(struct record *r, const struct session_event *ev)
     case EVENT_START:
         let_disk(r, renew_job);
         r->steps_per_epoch = ev->start.steps_per_epoch;
+        r->data = ev->start.data;
         break;
     case EVENT_FORM:
         let_disk(r, begin_training);
@@ -391,6 +400,7 @@ void record_event(struct record *r, const struct session_event *ev)
     case EVENT_CHECKPOINT:
         free(r->checkpoint);
         r->checkpoint = xstrdup(ev->text);
+        r->checkpoint_step = ev->step;
         break;
     case EVENT_DONE:
         r->seconds = ev->done.seconds;
@@ -399,7 +409,7 @@ void record_event(struct record *r, const struct session_event *ev)
         r->energy = ev->energy;
         free(r->no_energy);
         r->no_energy = ev->done.no_energy ? xstrdup(ev->done.no_energy) : NULL;
-        r->step = ev->step;
+        r->step = r->checkpoint_step = ev->step;
         r->is_stopped_early = ev->done.reason && !strcmp(ev->done.reason, "early_stop");
         if (!r->checkpoint) /* nothing was to be done: take the one from which the run went on */
             r->checkpoint =
@@ -473,6 +483,9 @@ void record_close(struct record *r, int status)
     drawing_free(r->drawing);
     traces_free(r->traces);
     audit_free(r->audit);
+    if (status != STATUS_USAGE)
+        record_attest(r);
+    signing_key_free(r->key);
     run_dir_fini(&r->dir);
     if (r->rates)
         rates_fini(r->rates);

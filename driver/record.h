@@ -8,6 +8,7 @@
 
 #include "driver/options.h"
 #include "job/job.h"
+#include "net/signing.h"
 #include "report/audit.h"
 #include "report/events.h"
 #include "report/run_dir.h"
@@ -45,6 +46,9 @@ struct record {
     struct energy_sums energy;     /* what it took, once done */
     char *no_energy;               /* what of that is not known, and why; or NULL */
     int64_t step, steps_per_epoch; /* steps done, known at the end; from the data */
+    struct hash128 data;           /* its fingerprint */
+    int64_t checkpoint_step;       /* of the newest one; 0: none */
+    struct signing_key *key;       /* signs record.json; NULL: nobody does */
     int is_stopped_early;          /* train.early_stop ended the run: more epochs change nothing */
     int has_diverged;              /* numbers that are not finite ended the run */
     int is_of_input;               /* samples or a setting made them, so that no rate mends it */
@@ -68,6 +72,12 @@ void record_hand_rows(struct record *r);
 
 /* Write the last collectives of all ranks to a file of its own, under incidents/. */
 void record_incident(struct record *r, const struct incident *i);
+
+/* Write record.json, and its signature (report/attest.h), of a run that has trained; all other
+ * files are written.  A failure is a warning. */
+void record_attest(struct record *r);
+/* A run that goes on has neither, until it ends again.  On the disk's thread. */
+void record_unattest(const struct record *r);
 
 /* Another process owns the run directory: why, for driver_deposed. */
 const char *record_why_deposed(const struct record *r);

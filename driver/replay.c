@@ -25,11 +25,10 @@
 #include "report/hashes.h"
 #include "report/metrics.h"
 
-static const char replay_name[] = "run"; /* of the run in the folder of again.h */
-
 struct replay {
     const struct options *options;
-    char *run; /* the folder of the run */
+    const char *run;  /* the folder of the run */
+    const char *name; /* of what is computed, in the folder of again.h */
     struct job *job;
     struct series_table hashes, metrics; /* of the run */
     int64_t step, from, to;              /* `from` is a checkpoint's, or 0 */
@@ -102,10 +101,10 @@ static void replay_choose_ranks(struct replay *r)
 
 /* ---- computing ---- */
 
-static int replay_compute(struct replay *r, struct again *a, struct err *err)
+static int replay_compute(struct replay *r, int64_t to, struct again *a, struct err *err)
 {
     char *ranks = xasprintf("%lld", (long long)r->n_ranks);
-    char *end = xasprintf("train.stop_after=%lld", (long long)r->to);
+    char *end = xasprintf("train.stop_after=%lld", (long long)to);
     const char *more[9] = {"--resume", "--set", end}; /* and six at most */
     int n = 3, status = STATUS_OK, rc;
     const int is_here = r->is_local || r->n_ranks == 1;
@@ -121,22 +120,47 @@ static int replay_compute(struct replay *r, struct again *a, struct err *err)
         more[n++] = "0";
     }
     more[n] = NULL;
-    rc = again_run(a, replay_name, more, !is_here, &status, err);
+    rc = again_run(a, r->name, more, !is_here, &status, err);
     free(ranks);
     free(end);
     if (rc < 0 || status == STATUS_OK || status == STATUS_STOPPED)
         return rc;
     if (!is_here)
         return err_set(err, ERR_CONFIG, "the steps could not be computed: exit status %d", status);
-    ranks = again_why(a, replay_name);
+    ranks = again_why(a, r->name);
     rc = err_set(err, ERR_CONFIG, "the steps could not be computed: %s", ranks);
     free(ranks);
     return rc;
 }
 
+/* A driver takes one rate for steps that it has not done yet.  So it computes up to the rate after
+ * that, and another one goes on. */
+static int replay_compute_all(struct replay *r, const char *path, struct again *a, struct err *err)
+{
+    const int is_here = r->is_local || r->n_ranks == 1;
+    struct shadow_rate *rate = NULL;
+    int64_t at = r->from, to;
+    int n, i = 0, rc = shadow_rates(r->run, r->from, r->to, &rate, &n, err);
+
+    if (rc == 0 && n > 1 && !is_here)
+        rc = err_set(err, ERR_UNSUPPORTED,
+                     "--set-live changed the rate %d times in these steps; ranks on other machines "
+                     "cannot repeat that: give --nranks and --local",
+                     n);
+    for (; rc == 0 && at < r->to; at = to, i++) {
+        to = i + 1 < n ? rate[i + 1].step : r->to;
+        if (i < n)
+            rc = shadow_give_rate(path, at, &rate[i], err);
+        if (rc == 0)
+            rc = replay_compute(r, to, a, err);
+    }
+    free(rate);
+    return rc;
+}
+
 static int replay_take(struct replay *r, const struct again *a, struct err *err)
 {
-    char *folder = xasprintf("%s/%s", a->folder, replay_name);
+    char *folder = xasprintf("%s/%s", a->folder, r->name);
     int rc = series_read(folder, &hashes_series, &r->hashes_now, err);
 
     if (rc >= 0)
@@ -317,49 +341,85 @@ static int replay_tell(const struct replay *r, struct err *err)
 
 /* ---- all of it ---- */
 
+static int replay_begin(struct replay *r, struct err *err)
+{
+    const int rc = replay_load(r, err);
+
+    replay_choose_ranks(r);
+    return rc == 0 ? replay_plan(r, err) : rc;
+}
+
 static int replay_do(struct replay *r, struct again *a, struct err *err)
 {
-    char *path;
-    int rc = replay_load(r, err);
+    char *path = xasprintf("%s/%s", a->folder, r->name);
+    int rc = shadow_make(r->run, r->from, path, err);
 
     if (rc == 0)
-        rc = replay_plan(r, err);
-    if (rc < 0)
-        return rc;
-    replay_choose_ranks(r);
-    rc = again_init(a, r->options, r->options->run_dir, r->run, err);
-    if (rc < 0)
-        return rc;
-    path = xasprintf("%s/%s", a->folder, replay_name);
-    rc = shadow_make(r->run, r->from, path, err);
+        rc = replay_compute_all(r, path, a, err);
     free(path);
+    return rc == 0 ? replay_take(r, a, err) : rc;
+}
+
+static void replay_fini(struct replay *r)
+{
+    series_table_fini(&r->hashes);
+    series_table_fini(&r->metrics);
+    series_table_fini(&r->hashes_now);
+    series_table_fini(&r->metrics_now);
+    job_free(r->job);
+}
+
+int replay_step(const struct options *o, const char *run, int64_t step, struct again *a,
+                const char *name, struct replayed *out, struct err *err)
+{
+    struct replay r = {.options = o, .run = run, .name = name, .step = step};
+    int rc = replay_begin(&r, err);
+
     if (rc == 0)
-        rc = replay_compute(r, a, err);
-    if (rc == 0)
-        rc = replay_take(r, a, err);
-    return rc == 0 ? replay_tell(r, err) : rc;
+        rc = replay_do(&r, a, err);
+    *out = (struct replayed){.from = r.from, .to = r.to};
+    if (rc == 0) {
+        const struct verdict v = replay_judge(&r);
+        char *folder = xasprintf("%s/%s", a->folder, name);
+        struct buf how = {0};
+
+        out->n_same = v.hashes.n_same;
+        out->differs_at = v.hashes.step > 0 ? v.hashes.step : v.losses.step;
+        if (v.hashes.step > 0)
+            parting_put(&how, &v.hashes, &r.hashes, &r.hashes_now);
+        else if (v.differs)
+            buf_printf(&how, "another loss in metrics.csv");
+        out->how = v.differs ? xstrdup(buf_cstr(&how)) : NULL;
+        buf_fini(&how);
+        began_data(folder, out->data);
+        free(folder);
+    }
+    replay_fini(&r);
+    return rc;
 }
 
 int replay_run(const struct options *o)
 {
-    struct replay r = {.options = o, .step = o->step};
+    char *run = ask_find_run("--replay", o->replay);
+    struct replay r = {.options = o, .run = run, .name = "run", .step = o->step};
     struct again a = {.folder = NULL};
     struct err err;
     int status = STATUS_USAGE;
 
-    r.run = ask_find_run("--replay", o->replay);
-    if (r.run)
+    if (run)
+        status = replay_begin(&r, &err);
+    if (status == 0)
+        status = again_init(&a, o, o->run_dir, run, &err);
+    if (status == 0)
         status = replay_do(&r, &a, &err);
+    if (status == 0)
+        status = replay_tell(&r, &err);
     if (status < 0) {
         log_error("--replay: %s", err.msg);
         status = err.code == ERR_CANCELED ? STATUS_STOPPED : STATUS_USAGE;
     }
     again_fini(&a);
-    series_table_fini(&r.hashes);
-    series_table_fini(&r.metrics);
-    series_table_fini(&r.hashes_now);
-    series_table_fini(&r.metrics_now);
-    job_free(r.job);
-    free(r.run);
+    replay_fini(&r);
+    free(run);
     return status;
 }

@@ -205,3 +205,69 @@ int shadow_make(const char *run, int64_t step, const char *path, struct err *err
     free(events);
     return rc;
 }
+
+/* ---- rates ---- */
+
+struct rates_found {
+    struct shadow_rate *rate;
+    int n, room;
+};
+
+/* After a change, and when a run goes on, its ranks form; the line has the newest rate.  A run that
+ * goes on from an older step loses the rates beyond it, but for the one that the line has. */
+static void shadow_take_form(void *arg, const char *line, size_t len)
+{
+    struct rates_found *f = arg;
+    json_t *o = strstr(line, "\"form\"") ? json_loads(line, 0, NULL) : NULL;
+    const char *event = json_string_value(json_object_get(o, "event"));
+    const int64_t step = json_integer_value(json_object_get(o, "step"));
+    const int64_t since = json_integer_value(json_object_get(o, "live_step"));
+    const double lr = json_number_value(json_object_get(o, "live_lr"));
+
+    (void)len;
+    if (event && !strcmp(event, "form")) {
+        while (f->n > 0 && f->rate[f->n - 1].step >= step)
+            f->n--;
+        if (f->n == f->room) {
+            f->room = f->room ? 2 * f->room : 8;
+            f->rate = xrealloc(f->rate, (size_t)f->room * sizeof *f->rate);
+        }
+        if (lr > 0 && since >= step)
+            f->rate[f->n++] = (struct shadow_rate){since, lr};
+    }
+    json_decref(o);
+}
+
+int shadow_rates(const char *run, int64_t from, int64_t to, struct shadow_rate **out, int *n,
+                 struct err *err)
+{
+    char *path = xasprintf("%s/events.jsonl", run);
+    struct rates_found f = {NULL};
+    const int rc = lines_each(path, shadow_take_form, &f, err);
+
+    free(path);
+    *n = 0;
+    for (int i = 0; i < f.n; i++)
+        if (f.rate[i].step >= from && f.rate[i].step < to)
+            f.rate[(*n)++] = f.rate[i];
+    *out = f.rate;
+    return rc;
+}
+
+int shadow_give_rate(const char *path, int64_t step, const struct shadow_rate *rate,
+                     struct err *err)
+{
+    char *events = xasprintf("%s/events.jsonl", path);
+    FILE *f = fopen(events, "ae");
+    int rc = 0;
+
+    if (!f || fprintf(f,
+                      "{\"event\": \"form\", \"step\": %lld, \"live_lr\": %.17g, "
+                      "\"live_step\": %lld}\n",
+                      (long long)step, rate->lr, (long long)rate->step) < 0)
+        rc = err_sys(err, errno, "%s", events);
+    if (f && fclose(f) != 0 && rc == 0)
+        rc = err_sys(err, errno, "%s", events);
+    free(events);
+    return rc;
+}

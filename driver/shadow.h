@@ -23,4 +23,19 @@ int64_t shadow_last_step(const char *run);
  * of its checkpoint of that step (0: none).  Fails with ERR_IO, ERR_CONFIG. */
 int shadow_make(const char *run, int64_t step, const char *path, struct err *err);
 
+/* A rate of --set-live that a run had from the step on that follows `step` done ones. */
+struct shadow_rate {
+    int64_t step;
+    double lr;
+};
+
+/* The rates of `run` that came after `from` steps and before `to` were done, by rising step, for
+ * free(); *n: how many.  Fails with ERR_IO. */
+int shadow_rates(const char *run, int64_t from, int64_t to, struct shadow_rate **out, int *n,
+                 struct err *err);
+
+/* The driver that goes on with the folder `path` from `step` on gives this rate. */
+int shadow_give_rate(const char *path, int64_t step, const struct shadow_rate *rate,
+                     struct err *err);
+
 #endif

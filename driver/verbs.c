@@ -232,13 +232,17 @@ static const struct verb_row verbs[] = {
         {.name = "verify",
          .option = "verify",
          .operands = {"verify", "job"},
-         .usage = "1,2,4 [FILE]",
+         .usage = "1,2,4|RUN [FILE]",
          .needs = "verify",
-         .line = "compare numbers of ranks by first steps",
-         .text = "Trains the first steps of a job on each of these numbers of ranks, on this\n"
-                 "machine, and compares losses and hashes.  FILE is the job.\n"
-                 "\n"
-                 "  dpdriver verify 1,2,4 mnist.yaml --step 20\n",
+         .line = "compare numbers of ranks, or check a run",
+         .text =
+             "Trains the first steps of a job on each of these numbers of ranks, on this\n"
+             "machine, and compares losses and hashes.  FILE is the job.  Or checks a run that\n"
+             "has ended: its files and its signature by record.json, and some steps, drawn at\n"
+             "random, by computing them again.\n"
+             "\n"
+             "  dpdriver verify 1,2,4 mnist.yaml --step 20\n"
+             "  dpdriver verify runs/demo --step 5 --key PUBLIC.pem\n",
          .why = "leave one of them out",
          .daemon = DAEMON_AS_RANK},
     [VERB_DRAIN] =
@@ -371,18 +375,10 @@ int verb_find(int *argc, char ***argv, struct wish *out, struct err *err)
 
 const char *const *verb_operands(enum verb v) { return verbs[v].operands; }
 
-static int is_given(const struct args *given, const char *name)
-{
-    for (int i = 0; i < given->n_given; i++)
-        if (!strcmp(given->given[i].arg->row.key, name))
-            return 1;
-    return 0;
-}
-
 void verb_of_options(const struct args *given, struct wish *w)
 {
     for (enum verb v = VERB_COUNT; v-- > 0 && !w->is_word;)
-        if (verbs[v].option && is_given(given, verbs[v].option)) {
+        if (verbs[v].option && args_has(given, verbs[v].option)) {
             w->verb = v;
             return;
         }
@@ -446,7 +442,7 @@ int verb_check(const struct wish *w, const struct args *given, struct err *err)
         if (!args_take(a, verb_uses(w->verb)) && (w->is_word || !v->option || v->why))
             return not_taken(w, a, err);
     }
-    if (w->is_word && v->needs && !is_given(given, v->needs))
+    if (w->is_word && v->needs && !args_has(given, v->needs))
         return err_set(err, ERR_ARG,
                        "\"dpdriver %s\" needs a word: dpdriver %s %s; \"dpdriver %s --help\" says "
                        "more",

@@ -14,6 +14,7 @@
 #include "base/util.h"
 #include "config/cluster.h"
 #include "driver/again.h"
+#include "driver/attested.h"
 #include "driver/parting.h"
 #include "report/hashes.h"
 
@@ -148,7 +149,7 @@ static int verify_compare(const struct verify *v)
     return n_same == v->n ? STATUS_OK : STATUS_FAILED;
 }
 
-int verify_run(const struct options *o)
+static int verify_ranks(const struct options *o)
 {
     struct verify v = {.options = o, .n_steps = o->step ? o->step : VERIFY_STEPS};
     struct again a = {.folder = NULL};
@@ -172,4 +173,22 @@ int verify_run(const struct options *o)
         series_table_fini(&v.of[i].hashes);
     again_fini(&a);
     return status;
+}
+
+/* Options of the one form are none of the other. */
+int verify_run(const struct options *o)
+{
+    const int is_run = attested_is_run(o->verify);
+    const char *foreign = is_run && o->job ? "job" : NULL;
+
+    if (!is_run && args_has(&o->args, "seed"))
+        foreign = "seed";
+    else if (!is_run && o->key)
+        foreign = "key";
+    if (foreign) {
+        log_error("--verify %s takes no --%s, which belongs to --verify %s", o->verify, foreign,
+                  is_run ? "1,2,4" : "RUN");
+        return STATUS_USAGE;
+    }
+    return is_run ? attested_run(o) : verify_ranks(o);
 }

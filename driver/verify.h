@@ -1,5 +1,5 @@
 /* verify - --verify 1,2,4: trains the first steps of the job on each number of ranks here, and
- * tells whether losses and hashes are the same.
+ * tells whether losses and hashes are the same.  --verify RUN: driver/attested.h.
  *
  * Threads: main's. */
 #ifndef DRIVER_VERIFY_H
@@ -7,8 +7,8 @@
 
 #include "driver/options.h"
 
-/* The exit status: 0: they are the same, or to rounding; 1: they differ; 2: the job or the list
- * is wrong. */
+/* The exit status: 0: they are the same, or to rounding; 1: they differ; 2: the job, the list or
+ * an option is wrong. */
 int verify_run(const struct options *o);
 
 #endif

@@ -286,6 +286,14 @@ void args_fini(struct args *a)
     a->n_given = 0;
 }
 
+int args_has(const struct args *a, const char *name)
+{
+    for (int i = 0; i < a->n_given; i++)
+        if (!strcmp(a->given[i].arg->row.key, name))
+            return 1;
+    return 0;
+}
+
 int args_take(const struct arg *a, unsigned uses) { return !a->of || !uses || (a->of & uses); }
 
 /* ---- help ---- */

@@ -65,6 +65,7 @@ struct args {
 int args_parse(const struct arg_group *groups, size_t n_groups, int argc, char **argv,
                struct args *out, struct err *err);
 void args_fini(struct args *a);
+int args_has(const struct args *a, const char *name); /* 1: the option was given */
 
 /* 1: these uses, or one of them, take the option; 0 stands for all uses. */
 int args_take(const struct arg *a, unsigned uses);

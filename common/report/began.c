@@ -73,6 +73,28 @@ int began_n_ranks(const char *dir)
     return n >= 1 && n <= CLUSTER_MAX_RANKS ? (int)n : 0;
 }
 
+static void began_take_data(void *arg, const char *line, size_t n)
+{
+    json_t *o = strstr(line, n_ranks.event) ? json_loads(line, 0, NULL) : NULL;
+    const char *event = json_string_value(json_object_get(o, "event"));
+    const char *data = json_string_value(json_object_get(o, "data"));
+
+    (void)n;
+    if (event && !strcmp(event, n_ranks.event))
+        snprintf(arg, HASH_TEXT_LEN, "%s", data ? data : "");
+    json_decref(o);
+}
+
+void began_data(const char *dir, char out[HASH_TEXT_LEN])
+{
+    char *events = xasprintf("%s/events.jsonl", dir);
+    struct err err;
+
+    out[0] = 0;
+    (void)lines_each(events, began_take_data, out, &err);
+    free(events);
+}
+
 int began_check_checkpoints(const char *dir, struct err *err)
 {
     const int64_t step = read_run(dir, &checkpoint);

@@ -310,6 +310,27 @@ class Live(Loops):
                 self.assertEqual(self.weights("run"), want)
                 self.assertEqual(self.rates(), rates)
 
+    def test_replayed(self):
+        """A step that is computed again has the rates that the run had, from the same steps on."""
+        job = {"checkpoint.hashes": 4, "strategy.shards": 2}
+        driver = self.start_frozen(9, 29, job=job)
+        for n, rate in enumerate((0.005, 0.02), 1):
+            self.wait_event("inject", n, run="run")
+            self.ask("--set-live", f"optimizer.lr={rate}")
+            self.wake(self.local_pid(1), run="run")
+        self.assert_exit(driver, FINISHED)
+        first, second = [event["step"] for event in self.events("live", "run")]
+        self.assertLess(first, second)
+        for step in (first + 2, 60):
+            with self.subTest(step):
+                replay = self.start([dp.DRIVER, "replay", "run", "--step", str(step),
+                                     "--log-format", "json", "--nranks", "1"])
+                self.assert_exit(replay, FINISHED)
+                told = json.loads(replay.out)
+                self.assertEqual((told["from"], told["same"]), (0, True))
+        self.assertEqual(self.rates(), [0.1] * first + [0.005] * (second - first) +
+                         [0.02] * (64 - second))
+
     def test_lost_rank(self):
         """A rank that replaces a lost one has the rate."""
         driver = self.start_frozen(9, 30)
