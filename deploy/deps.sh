@@ -7,6 +7,8 @@
 #   deploy/deps.sh --run      only those for running a built daemon
 #   deploy/deps.sh --cluster  launchers that tests/run.sh cluster starts: Slurm, MPICH, sshd.  Where
 #                             systemd runs, Debian starts their services; the tests need none of it
+#   deploy/deps.sh --arm64    packages for building, and those for a cross build for arm64
+#                             (deploy/arm64.sh)
 #   --list                    with any of them: prints the package names and changes nothing
 #
 # Of the packages for tests chromium (380 MB on the disk with its driver) shows the page of --http,
@@ -31,6 +33,8 @@ test_packages='libcmocka-dev spin python3 clang clang-format lld llvm
 cluster_packages='slurm-wlm munge mpich openmpi-bin openssh-server openssh-client iproute2
     util-linux python3-yaml'
 
+arm64_packages='gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static'
+
 fail()
 {
     echo "deps.sh: $*" >&2
@@ -46,9 +50,11 @@ for arg in "$@"; do
     --bundle) wanted="$build_packages $bundle_packages" ;;
     --tests) wanted="$build_packages $bundle_packages $test_packages" ;;
     --cluster) wanted=$cluster_packages ;;
+    --arm64) wanted="$build_packages $arm64_packages" ;;
     --list) list=yes ;;
     -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" && exit 0 ;;
-    *) fail "unknown argument '$arg'; known: --run --build --bundle --tests --cluster --list" ;;
+    *) fail "unknown argument '$arg'; known: --run --build --bundle --tests --cluster --arm64 \
+--list" ;;
     esac
 done
 
