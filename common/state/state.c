@@ -325,8 +325,10 @@ static int init_tensor(const struct beginning *b, int k, int i, struct err *err)
     ASSERT(t.at + t.n_bytes <= slot->n_bytes);
     if (d->init_part)
         state_make_parts(&m, b->pool);
-    else
+    else if (b->host)
         memset(to, 0, t.n_bytes);
+    else if (backend_zero(b->s->backend, to, t.n_bytes, err) < 0)
+        return err->code;
     if (d->init)
         d->init(b->job, b->s->layout, i, to);
     return b->host ? backend_copy_in(b->s->backend, data, b->host, t.n_bytes, err) : 0;

@@ -5,6 +5,7 @@
 #include "../test.h"
 
 #include <math.h>
+#include <unistd.h>
 
 #include "backend/cpu/convert.h"
 #include "backend/cpu/plain.h"
@@ -396,6 +397,52 @@ static void test_rounding(void **state)
     }
 }
 
+/* A sanitizer takes memory of its own for what is read. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(__clang__)
+enum { HAS_SHADOWS = 1 };
+#else
+enum { HAS_SHADOWS = 0 };
+#endif
+
+/* The memory that this process takes, in bytes. */
+static int64_t taken_bytes(void)
+{
+    FILE *f = fopen("/proc/self/statm", "r");
+    long long n_pages = 0;
+
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%*d %lld", &n_pages), 1);
+    fclose(f);
+    return n_pages * sysconf(_SC_PAGESIZE);
+}
+
+/* Gradients and moments of a large network begin as zeros: a second of a start, were they written.
+ */
+static void what_is_zero_is_not_written_to(void **state)
+{
+    const size_t n_bytes = (64 << 20) + 100;
+    const int64_t before = taken_bytes();
+    struct fixture *f = *state;
+    struct err err;
+    void *block;
+    char *p;
+
+    assert_int_equal(backend_alloc(f->b, n_bytes, "a test", &block, &err), 0);
+    p = block;
+    assert_int_equal(backend_zero(f->b, p, n_bytes, &err), 0);
+    assert_true(HAS_SHADOWS || taken_bytes() - before < 32 << 20);
+    p[0] = p[n_bytes - 2] = p[n_bytes - 1] = 1;
+    for (size_t at = 1; at < n_bytes; at *= 3) /* in the middle of a piece, too */
+        p[at] = 1;
+    assert_int_equal(backend_zero(f->b, p, n_bytes - 1, &err), 0);
+    for (size_t i = 0; i < n_bytes - 1; i++)
+        if (p[i])
+            fail_msg("byte %zu is %d", i, p[i]);
+    assert_int_equal(p[n_bytes - 1], 1); /* the one behind is left alone */
+    assert_int_equal(backend_zero(f->b, p, 0, &err), 0);
+    backend_free(f->b, block);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -405,6 +452,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_what_onednn_refuses, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_grad_check_bits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_grad_check_bits, set_up_three, tear_down),
+        cmocka_unit_test_setup_teardown(what_is_zero_is_not_written_to, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_sgd_bits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_sgd_bits, set_up_three, tear_down),
         cmocka_unit_test_setup_teardown(test_muon_bits, set_up, tear_down),
