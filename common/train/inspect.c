@@ -235,7 +235,7 @@ int inspect_before_step(struct trainer *t, struct err *err)
     return hash_part(t, step, &t->inspect.before, err);
 }
 
-/* What a rank tells of a step after which the replicas are compared. */
+/* The hashes that a rank tells of a step after which the replicas are compared. */
 struct compared {
     struct hash128 before, summed, after;
 };

@@ -3,8 +3,8 @@
 
     audit.py [--build DIR] [--models lenet,gpt] [--ranks N] [--rounds N] [--steps N] [--check]
 
-Ranks of one thread each, all on this machine: LeNet with a global batch of 256, and the small GPT of
-strategies.py.  In each round the three settings run in turn: neither, 0.02 of the steps, and all
+Ranks of one thread each, all on this machine: LeNet with a global batch of 256, and the small GPT
+of strategies.py.  In each round the three settings run in turn: neither, 0.02 of the steps, and all
 steps.  A step's time is the mean over the run, as a median would leave audited steps out.  The
 ratios are to the run without, pair by pair: the median and the range.  "0.02, by all" follows from
 the run that looks at all steps: 1 + 0.02 (ratio - 1).  It is the better figure where other work

@@ -20,7 +20,7 @@ static int disk_spoil(int fd)
 
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
         return 0;
-    return pwrite(fd, "?", 1, st.st_size - 1) == 1 && __real_fsync(fd) == 0;
+    return pwrite(fd, "\xa5", 1, st.st_size - 1) == 1 && __real_fsync(fd) == 0;
 }
 
 int __wrap_fsync(int fd)

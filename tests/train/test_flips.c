@@ -1,7 +1,7 @@
 /* The sweep: a bit flips in each place that a fault on purpose can reach, with each strategy, on 2
  * to 5 ranks, and all steps are looked at.  Each flip that is looked for is found, the right rank
  * is named and no other one, and what can be mended is: the run then ends with the bits of an
- * undisturbed one.  What is not looked for is told at the start. */
+ * undisturbed one.  Places that nothing looks at are told of at the start. */
 #include "../test.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 enum { LEAST_RANKS = 2, FLIP_STEP = 2 };
 
-/* What comes of a flip. */
+/* A flip's outcome. */
 enum outcome {
     UNSEEN, /* it is not looked for */
     MENDED, /* the rank is named, and its bits are replaced */
