@@ -73,13 +73,27 @@ static int again_remove(const char *path, const struct stat *st, int kind, struc
     return kind == FTW_DP ? rmdir(path) : unlink(path);
 }
 
-void again_fini(struct again *a)
+static void again_remove_all(const char *folder)
 {
     enum { OPEN_FOLDERS = 16 };
 
-    if (a->folder && !a->is_kept &&
-        nftw(a->folder, again_remove, OPEN_FOLDERS, FTW_DEPTH | FTW_PHYS))
-        log_warn("%s could not be removed: %s", a->folder, strerror(errno));
+    if (nftw(folder, again_remove, OPEN_FOLDERS, FTW_DEPTH | FTW_PHYS) && errno != ENOENT)
+        log_warn("%s could not be removed: %s", folder, strerror(errno));
+}
+
+void again_drop(const struct again *a, const char *name)
+{
+    char *path = xasprintf("%s/%s", a->folder, name);
+
+    if (!a->is_kept)
+        again_remove_all(path);
+    free(path);
+}
+
+void again_fini(struct again *a)
+{
+    if (a->folder && !a->is_kept)
+        again_remove_all(a->folder);
     free(a->folder);
     a->folder = NULL;
 }

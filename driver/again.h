@@ -23,6 +23,10 @@ int again_init(struct again *a, const struct options *o, const char *wanted, con
                struct err *err);
 void again_fini(struct again *a);
 
+/* Remove what the run NAME has left, its checkpoints above all, unless the user named the folder.
+ */
+void again_drop(const struct again *a, const char *name);
+
 /* Run "dpdriver train" with the options that this process was given, without those about what it
  * is to do, and with `more` (NULL at the end), in a->folder/NAME.  Its log goes to
  * a->folder/NAME.log, and with is_shown to standard error instead.  *status: its exit status.

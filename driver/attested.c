@@ -18,11 +18,13 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "driver/again.h"
 #include "driver/ask.h"
 #include "driver/replay.h"
 #include "job/imported.h"
+#include "job/job.h"
 #include "net/signing.h"
 #include "report/attest.h"
 #include "report/hashes.h"
@@ -160,16 +162,55 @@ static void attested_check_job(struct attested *v)
     free(path);
 }
 
+/* The plan follows from the job. */
+static void attested_check_plan(struct attested *v)
+{
+    const struct attest *a = &v->record;
+    char *path = attested_path(v, "job.yaml");
+    struct job *job = NULL;
+    struct err err;
+
+    if (job_load(path, NULL, 0, &job, &err) < 0) {
+        attested_blame(v, "job.yaml", err.msg);
+    } else {
+        const struct strategy_shares shares = strategy_shares(&job->strategy);
+
+        if (strcmp(a->strategy, job->strategy.kind->group.name) != 0 || a->n_shares != shares.n ||
+            a->share_threads != shares.n_threads || a->batch != job->train.global_batch)
+            attested_blame(v, ATTEST_FILE, "its plan is not that of its job");
+        job_free(job);
+    }
+    free(path);
+}
+
+/* Steps are drawn from the rows that the record tells of. */
+static void attested_check_rows(struct attested *v)
+{
+    struct series_table t = {.n_rows = 0};
+    struct err err;
+
+    if (series_read(v->run, &hashes_series, &t, &err) < 0)
+        attested_blame(v, hashes_series.name, err.msg);
+    else if (t.n_rows != v->record.n_rows ||
+             (t.n_rows > 0 ? series_step(&t, t.n_rows - 1) : 0) != v->record.last_step)
+        attested_blame(v, ATTEST_FILE, "it tells of other rows than hashes.csv has");
+    series_table_fini(&t);
+}
+
 static void attested_check_files(struct attested *v)
 {
     char *model =
         xasprintf("checkpoints/step-%08lld/model.safetensors", (long long)v->record.checkpoint);
 
     attested_check_job(v);
+    attested_check_plan(v);
     attested_check_hash(v, IMPORTED_FILE, v->record.network);
     attested_check_hash(v, hashes_series.name, v->record.hashes);
+    attested_check_rows(v);
     if (v->record.model)
         attested_check_hash(v, model, v->record.model);
+    else if (v->options->key && v->record.checkpoint > 0)
+        attested_blame(v, ATTEST_FILE, "it has no hash of the weights, as signed ones have");
     free(model);
 }
 
@@ -208,9 +249,6 @@ static int attested_draw(struct attested *v, struct err *err)
     const int64_t n = min_i64(wanted, v->record.last_step);
     struct rng_stream s;
 
-    if (v->record.last_step == 0)
-        return err_set(err, ERR_CONFIG,
-                       "the run has no hashes to compare steps with (checkpoint.hashes)");
     if (wanted > ATTESTED_MOST_STEPS)
         return err_set(err, ERR_ARG, "--step is %lld, want at most %d steps", (long long)wanted,
                        ATTESTED_MOST_STEPS);
@@ -231,8 +269,11 @@ static void attested_add(struct attested *v, int64_t step, const struct replayed
 {
     const int is_other = strcmp(r->data, v->record.data) != 0;
     const int is_same = !is_other && r->differs_at == 0 && r->n_same > 0;
+    char *how = r->how ? xstrdup(r->how) : NULL; /* it has fields of the run's files */
     json_t *o = json_object();
 
+    if (how)
+        text_clean(how);
     json_object_set_new(o, "step", json_integer(step));
     json_object_set_new(o, "from", json_integer(r->from));
     json_object_set_new(o, "to", json_integer(r->to));
@@ -241,11 +282,12 @@ static void attested_add(struct attested *v, int64_t step, const struct replayed
     json_object_set_new(o, "differs_at", r->differs_at ? json_integer(r->differs_at) : json_null());
     json_object_set_new(o, "how",
                         is_other  ? json_string("the data are others, by their fingerprint")
-                        : r->how  ? json_string(r->how)
+                        : how     ? json_string(how)
                         : is_same ? json_null()
                                   : json_string("there is no row to compare with"));
     json_array_append_new(v->steps, o);
     v->n_wrong += !is_same;
+    free(how);
 }
 
 static int attested_compute(struct attested *v, struct err *err)
@@ -265,6 +307,7 @@ static int attested_compute(struct attested *v, struct err *err)
             attested_add(v, v->step[i], &r);
         else
             err_wrap(err, "step %lld", (long long)v->step[i]);
+        again_drop(&a, name);
         free(name);
     }
     free(r.how);
@@ -324,7 +367,10 @@ static void attested_put_text(const struct attested *v)
         printf("file       %s: %s\n", attested_text(o, "file"), attested_text(o, "why"));
     }
     if (i == 0)
-        printf("files      as recorded\n");
+        printf("files      as recorded%s\n",
+               a->model || a->checkpoint == 0
+                   ? ""
+                   : ", but for the weights, of which the record has no hash");
     if (v->n_steps > 0)
         printf("seed       %llu\n", (unsigned long long)v->seed);
     json_array_foreach(v->steps, i, o)
@@ -344,7 +390,9 @@ static void attested_put_text(const struct attested *v)
     else
         printf("verdict    DIFFERS: %s\n", !attested_is_trusted(v)         ? "signature"
                                            : json_array_size(v->files) > 0 ? "files"
-                                                                           : "steps");
+                                           : v->n_steps > 0
+                                               ? "steps"
+                                               : "no step has a hash (checkpoint.hashes)");
 }
 
 static void attested_put_json(const struct attested *v)
@@ -355,6 +403,8 @@ static void attested_put_json(const struct attested *v)
     json_object_set_new(o, "signature", json_string(signature_words[v->signature]));
     json_object_set_new(o, "same_program", json_boolean(v->is_same_program));
     json_object_set(o, "files", v->files);
+    json_object_set_new(o, "weights", json_string(v->record.model ? "checked" : "unchecked"));
+    json_object_set_new(o, "last_step", json_integer(v->record.last_step));
     json_object_set_new(o, "seed", json_integer((json_int_t)v->seed));
     json_object_set(o, "steps", v->steps);
     json_dumpf(o, stdout, JSON_COMPACT);
@@ -370,7 +420,8 @@ static int attested_do(struct attested *v, struct err *err)
 
     if (rc == 0)
         attested_check_files(v);
-    if (rc == 0 && attested_is_trusted(v) && json_array_size(v->files) == 0) {
+    if (rc == 0 && attested_is_trusted(v) && json_array_size(v->files) == 0 &&
+        v->record.last_step > 0) {
         rc = attested_draw(v, err);
         if (rc == 0)
             rc = attested_compute(v, err);

@@ -20,7 +20,8 @@
 enum {
     STOP_MS = 3000, /* for followers to end after their standard input has ended */
     MOST_PAUSE_S = 60,
-    LONG_LIFE_S = 60 /* one that lived so long before it failed is started again after 1 s */
+    SHORT_LIFE_S = 20, /* an ssh that was started again may still be connecting */
+    LONG_LIFE_S = 60   /* one that lived so long before it failed is started again after 1 s */
 };
 
 /* ---- the file ---- */
@@ -212,6 +213,9 @@ static int start_line(struct hosts *h, int i, struct err *err)
     minder_add(&c, h->ssh, NULL);
     minder_add(&c, "-T", NULL);
     minder_add(&c, "-o", "BatchMode=yes");
+    minder_add(&c, "-o", "ConnectTimeout=20");
+    minder_add(&c, "-o", "ServerAliveInterval=5"); /* a machine may die without a word */
+    minder_add(&c, "-o", "ServerAliveCountMax=3");
     minder_add(&c, line->name, text);
     rc = send_secret(o, line->input, err);
     if (rc == 0)
@@ -282,6 +286,13 @@ int hosts_reap(struct hosts *h, int *number, char text[64], int *status)
 
 void hosts_end(struct hosts *h, int patience_ms)
 {
+    for (int i = 0; i < h->minder.n; i++) { /* the job does not wait for machines that are away */
+        const struct minder_child *child = &h->minder.child[i];
+
+        if (child->pid && h->line[child->tag].pause_s > 0 &&
+            clock_since_s(h->line[child->tag].started_ns) < SHORT_LIFE_S)
+            kill(child->pid, SIGTERM);
+    }
     minder_wait(&h->minder, patience_ms);
     for (int i = 0; i < h->n; i++)
         hosts_close_input(&h->line[i]);

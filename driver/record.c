@@ -213,6 +213,18 @@ static char *find_inherited(struct run_dir_request *q, char *path, const struct 
     return found;
 }
 
+/* A standby that takes over goes on without a key rather than not at all; its own start was with
+ * it. */
+static int record_open_key(struct record *r, int must_go_on, struct err *err)
+{
+    if (!r->options->sign || signing_open_private(r->options->sign, &r->key, err) == 0)
+        return 0;
+    if (!must_go_on)
+        return err_wrap(err, "--sign");
+    log_warn("--sign: %s; the run's record will not be signed", err->msg);
+    return 0;
+}
+
 int record_open(struct record *r, const struct options *o, const struct job *job,
                 const struct legacy *legacy, struct writer *disk, struct err *err)
 {
@@ -232,9 +244,7 @@ int record_open(struct record *r, const struct options *o, const struct job *job
     r->options = o;
     r->job = job;
     r->disk = disk;
-    rc = o->sign ? signing_open_private(o->sign, &r->key, err) : 0;
-    if (rc < 0)
-        err_wrap(err, "--sign");
+    rc = record_open_key(r, legacy != NULL, err);
     if (rc == 0)
         rc = check_before_claim(&q, job, err);
     if (rc == 0)
@@ -312,7 +322,10 @@ static void renew_job(struct record *r)
 
     if (owner_is_other(r->dir.path))
         return;
-    if (r->dir.resumed && !is_job_written(r) && write_job(r, &err) < 0)
+    if (!r->dir.resumed || is_job_written(r))
+        return;
+    record_unattest(r); /* it tells of the job before */
+    if (write_job(r, &err) < 0)
         log_warn("%s; it stays as it was before", err.msg);
 }
 
@@ -392,6 +405,7 @@ void record_event(struct record *r, const struct session_event *ev)
         if (r->hashes)
             series_go_on(r->hashes, ev->step);
         r->has_trained = 1;
+        r->n_ranks = ev->form.n_ranks;
         break;
     case EVENT_EPOCH:
         if (!r->rates)
@@ -403,6 +417,7 @@ void record_event(struct record *r, const struct session_event *ev)
         r->checkpoint_step = ev->step;
         break;
     case EVENT_DONE:
+        r->is_done = 1;
         r->seconds = ev->done.seconds;
         r->account = ev->account;
         r->cost = ev->cost;

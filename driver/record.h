@@ -38,7 +38,8 @@ struct record {
     struct rates *rates; /* of a range test; NULL: the job trains */
     struct table table;
     int is_live;                   /* 1: standard error is a terminal, which shows a live line */
-    int has_trained;               /* 1: the ranks have formed */
+    int has_trained, is_done;      /* 1: the ranks have formed; the job has ended well */
+    int n_ranks;                   /* of the newest formation; 0: none yet */
     char *checkpoint;              /* path of the newest one, or NULL */
     double seconds;                /* of the whole run, once done */
     struct account_times account;  /* where the time went, once done */

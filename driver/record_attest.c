@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "ckpt/ckpt.h"
+#include "ckpt/generations.h"
 #include "ckpt/owner.h"
 #include "job/imported.h"
 #include "report/attest.h"
@@ -58,15 +59,22 @@ static int attest_rows_of(const struct record *r, struct attest *a, struct err *
  * hash. */
 static int attest_checkpoint(const struct record *r, struct attest *a, struct err *err)
 {
-    char *model;
-    int rc;
+    char *folder = generations_folder(r->dir.path), *model, name[GENERATION_NAME];
+    struct generation *list = NULL;
+    int n = 0, rc = generations_list(folder, &list, &n, err);
 
-    a->checkpoint = r->checkpoint ? r->checkpoint_step : 0;
-    if (!r->key || !r->checkpoint)
-        return 0;
-    model = xasprintf("%s/model.safetensors", r->checkpoint);
-    rc = attest_hash(model, &a->model, err);
-    free(model);
+    a->checkpoint = n > 0 ? list[0].step : 0;
+    free(list);
+    if (rc == 0 && r->key && a->checkpoint > 0) {
+        generation_name(a->checkpoint, name);
+        model = xasprintf("%s/%s/model.safetensors", folder, name);
+        log_info("reading %s for the signature", model);
+        rc = attest_hash(model, &a->model, err);
+        if (rc == 0 && !a->model)
+            rc = err_set(err, ERR_IO, "%s is not there", model);
+        free(model);
+    }
+    free(folder);
     return rc;
 }
 
@@ -75,7 +83,7 @@ static void attest_plan(const struct record *r, struct attest *a)
     const struct job *job = r->job;
     const struct strategy_shares shares = strategy_shares(&job->strategy);
 
-    a->n_ranks = r->options->n_ranks;
+    a->n_ranks = r->n_ranks > 0 ? r->n_ranks : r->options->n_ranks;
     a->device = xstrdup(r->options->device);
     a->strategy = xstrdup(job->strategy.kind->group.name);
     a->n_shares = shares.n;
@@ -135,7 +143,7 @@ void record_attest(struct record *r)
     char *text;
     int rc;
 
-    if (!r->dir.path || !r->has_trained || r->rates || r->steps_per_epoch == 0 ||
+    if (!r->dir.path || !(r->has_trained || r->is_done) || r->rates || r->steps_per_epoch == 0 ||
         owner_is_other(r->dir.path) || ckpt_check_run_dir(r->dir.path, &err) < 0)
         return;
     rc = attest_fill(r, &a, &err);

@@ -25,6 +25,8 @@
 #include "report/hashes.h"
 #include "report/metrics.h"
 
+enum { MOST_RANKS = 64 }; /* that are started on this machine without being asked for */
+
 struct replay {
     const struct options *options;
     const char *run;  /* the folder of the run */
@@ -86,17 +88,23 @@ static int replay_plan(struct replay *r, struct err *err)
     return 0;
 }
 
-/* By default as many ranks as the run was started with, here. */
-static void replay_choose_ranks(struct replay *r)
+/* By default as many ranks as the run was started with, here, unless those are many: the file that
+ * says so may be a stranger's. */
+static int replay_choose_ranks(struct replay *r, struct err *err)
 {
     const struct options *o = r->options;
 
     r->n_ranks = o->n_ranks;
     r->is_local = o->local;
     if (o->n_ranks || o->common.ranks || o->hosts_file)
-        return;
+        return 0;
     r->n_ranks = max_i64(1, began_n_ranks(r->run));
     r->is_local = r->n_ranks > 1;
+    if (r->n_ranks <= MOST_RANKS)
+        return 0;
+    return err_set(err, ERR_CONFIG,
+                   "the run in %s began with %lld ranks; give --nranks N and --local, or --hosts",
+                   r->run, (long long)r->n_ranks);
 }
 
 /* ---- computing ---- */
@@ -343,9 +351,10 @@ static int replay_tell(const struct replay *r, struct err *err)
 
 static int replay_begin(struct replay *r, struct err *err)
 {
-    const int rc = replay_load(r, err);
+    int rc = replay_load(r, err);
 
-    replay_choose_ranks(r);
+    if (rc == 0)
+        rc = replay_choose_ranks(r, err);
     return rc == 0 ? replay_plan(r, err) : rc;
 }
 

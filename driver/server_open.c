@@ -195,7 +195,8 @@ static void host_ended(struct server *s, int number, const char *text, int statu
     snprintf(who, sizeof who, "%s, started by --hosts: ssh", s->hosts.line[number].name);
     if (may_return) {
         log_warn("%s %s: starting it again in %d s", who, text, hosts_retry(&s->hosts, number));
-        uv_timer_start(&s->hosts_again, on_hosts_again, HOSTS_LOOK_MS, HOSTS_LOOK_MS);
+        if (!uv_is_active((uv_handle_t *)&s->hosts_again))
+            uv_timer_start(&s->hosts_again, on_hosts_again, HOSTS_LOOK_MS, HOSTS_LOOK_MS);
     } else if (s->is_formed && !s->is_ending && status != STATUS_OK) {
         log_warn("%s %s", who, text);
     }

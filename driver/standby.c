@@ -452,10 +452,22 @@ static int standby_lead(struct waiting *w)
     return server_lead(s);
 }
 
+/* A standby needs its key only once it leads, when it is too late for another one. */
+static int standby_check_key(const struct waiting *w, struct err *err)
+{
+    struct signing_key *key = NULL;
+    int rc = w->options->sign ? signing_open_private(w->options->sign, &key, err) : 0;
+
+    signing_key_free(key);
+    return rc < 0 ? err_wrap(err, "--sign") : 0;
+}
+
 static int standby_open_all(struct waiting *w, struct err *err)
 {
-    int rc = open_both_trusts(w, err);
+    int rc = standby_check_key(w, err);
 
+    if (rc == 0)
+        rc = open_both_trusts(w, err);
     if (rc == 0)
         rc = start_listening(w, err);
     return rc == 0 ? standby_start_dialing(w, err) : rc;

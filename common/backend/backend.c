@@ -162,25 +162,19 @@ int backend_room(struct backend *b, size_t *n_bytes, struct err *err)
     return b->ops->device->room(b, n_bytes, err);
 }
 
-/* Memory that was just given is zero, and takes no room until it is written to: to read a page of
- * it costs a hundredth of writing to it. */
-static void backend_make_zero(char *p, size_t n_bytes)
-{
-    enum { PIECE = 16 << 10 };
-
-    for (size_t at = 0; at < n_bytes; at += PIECE) {
-        const size_t n = n_bytes - at < PIECE ? n_bytes - at : PIECE;
-
-        if (p[at] || memcmp(p + at, p + at + 1, n - 1) != 0)
-            memset(p + at, 0, n);
-    }
-}
-
 int backend_zero(struct backend *b, void *p, size_t n_bytes, struct err *err)
 {
     if (n_bytes && b->ops->device)
         return b->ops->device->zero(b, p, n_bytes, err);
-    backend_make_zero(p, n_bytes);
+    memset(p, 0, n_bytes);
+    return 0;
+}
+
+int backend_zero_start(struct backend *b, void *p, size_t n_bytes, struct err *err)
+{
+    if (b->ops->device)
+        return backend_zero(b, p, n_bytes, err);
+    alloc_clear(p, n_bytes);
     return 0;
 }
 

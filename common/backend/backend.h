@@ -155,6 +155,8 @@ void backend_host_free(struct backend *b, void *p); /* NULL is fine */
 /* For a device only: how much backend_alloc could give, if no other process takes it first. */
 int backend_room(struct backend *b, size_t *n_bytes, struct err *err);
 int backend_zero(struct backend *b, void *p, size_t n_bytes, struct err *err);
+/* The same before a run begins: the CPU's memory is not taken before it is used (alloc_clear). */
+int backend_zero_start(struct backend *b, void *p, size_t n_bytes, struct err *err);
 int backend_copy(struct backend *b, void *to, const void *from, size_t n_bytes,
                  struct err *err); /* within the backend's memory, not overlapping */
 /* Copies from backend_host_alloc's memory, which must not change until the copy is done. */

@@ -92,6 +92,15 @@ static void clear_pages(char *p, size_t n_bytes)
         memset(p, 0, n_bytes);
 }
 
+void alloc_clear(void *p, size_t n_bytes)
+{
+    const size_t gap = (HUGE_PAGE - (uintptr_t)p % HUGE_PAGE) % HUGE_PAGE,
+                 before = gap < n_bytes ? gap : n_bytes;
+
+    memset(p, 0, before);
+    clear_pages((char *)p + before, n_bytes - before);
+}
+
 int try_alloc(void **out, size_t n_bytes, const char *what, struct err *err)
 {
     size_t align = n_bytes >= 2 * (size_t)HUGE_PAGE ? HUGE_PAGE : ALIGN;

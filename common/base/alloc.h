@@ -28,6 +28,11 @@ char *xvasprintf(const char *fmt, va_list ap) __attribute__((format(printf, 1, 0
  * Fails with ERR_NOMEM. */
 int try_alloc(void **out, size_t n_bytes, const char *what, struct err *err);
 
+/* Make bytes of try_alloc's zero: those of whole huge pages go back to the system, and take
+ * physical memory again as they are used.  For a start: a page that is written to every step is
+ * cheaper to overwrite. */
+void alloc_clear(void *p, size_t n_bytes);
+
 /* Like realloc: *p, which may be NULL, holds at least n_bytes, the new ones not zeroed.  Fails with
  * ERR_NOMEM, and *p is as it was. */
 int try_realloc(void **p, size_t n_bytes, const char *what, struct err *err);

@@ -1,6 +1,7 @@
 /* generations - the folder of a run's checkpoints: its generations by name, newest first.
  *
- * Files in ckpt/ include this header, and driver/shadow.c; ckpt.h tells what is in the folder.
+ * Files in ckpt/ include this header, and driver/shadow.c and driver/record_attest.c; ckpt.h tells
+ * what is in the folder.
  * Threads: one at a time per run directory. */
 #ifndef CKPT_GENERATIONS_H
 #define CKPT_GENERATIONS_H

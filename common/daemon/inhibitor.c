@@ -28,10 +28,10 @@ enum { US_PER_MS = 1000, NS_PER_MS = 1000000, US_PER_S = 1000000 };
 
 struct inhibitor {
     sd_bus *bus;
-    int lock_fd; /* -1: not yet */
-    int is_leaving;
-    int64_t seconds; /* that logind waits; -1: not known yet */
-    char *refusal;   /* what logind said; NULL: nothing bad */
+    int lock_fd;             /* -1: not yet */
+    int is_leaving, is_lost; /* lost: logind did not answer, as while it is started anew */
+    int64_t seconds;         /* that logind waits; -1: not known yet */
+    char *refusal;           /* what logind said; NULL: nothing bad */
 };
 
 /* ---- answers and signals ---- */
@@ -42,7 +42,12 @@ static int inhibitor_on_lock(sd_bus_message *m, void *arg, sd_bus_error *unused)
     int fd;
 
     (void)unused;
-    if (sd_bus_message_is_method_error(m, NULL)) {
+    if (sd_bus_message_is_method_error(m, LOGIN ".OperationInProgress")) {
+        h->is_leaving = 1; /* no lock is given any more */
+    } else if (sd_bus_message_is_method_error(m, SD_BUS_ERROR_NO_REPLY) ||
+               sd_bus_message_is_method_error(m, SD_BUS_ERROR_TIMEOUT)) {
+        h->is_lost = 1;
+    } else if (sd_bus_message_is_method_error(m, NULL)) {
         const char *said = sd_bus_message_get_error(m)->message;
 
         h->refusal = xstrdup(said ? said : "the lock is refused");
@@ -176,12 +181,14 @@ int inhibitor_wait(struct inhibitor *h, int stop_fd, int ms, struct notice *out,
 
         if (rc < 0)
             return inhibitor_lose(rc, err);
-        if (h->refusal)
-            return err_set(err, ERR_UNSUPPORTED, "systemd's logind: %s", h->refusal);
         if (h->is_leaving) {
             *out = (struct notice){.source = "systemd", .seconds = h->seconds};
             return 1;
         }
+        if (h->is_lost)
+            return inhibitor_lose(-ETIMEDOUT, err);
+        if (h->refusal)
+            return err_set(err, ERR_UNSUPPORTED, "systemd's logind: %s", h->refusal);
         left = until - clock_mono_ns() / NS_PER_MS;
         if (left <= 0)
             return 0;

@@ -140,6 +140,7 @@ int signing_hash_file(const char *path, char out[SIGNING_SHA256], struct err *er
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     EVP_MD_CTX *c = EVP_MD_CTX_new();
     uint8_t hash[EVP_MAX_MD_SIZE];
+    struct stat st;
     unsigned n = 0;
     int is_done;
 
@@ -148,7 +149,8 @@ int signing_hash_file(const char *path, char out[SIGNING_SHA256], struct err *er
         return err_sys(err, errno, "%s", path);
     }
     errno = EIO;
-    is_done = c && EVP_DigestInit_ex(c, EVP_sha256(), NULL) == 1 && signing_read_all(fd, c) &&
+    is_done = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && c &&
+              EVP_DigestInit_ex(c, EVP_sha256(), NULL) == 1 && signing_read_all(fd, c) &&
               EVP_DigestFinal_ex(c, hash, &n) == 1;
     if (!is_done)
         err_sys(err, errno, "SHA-256 of %s", path);

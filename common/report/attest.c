@@ -13,7 +13,7 @@
 
 enum { FORMAT = 1 };
 
-enum attest_kind { NUMBER, TEXT, HEX };
+enum attest_kind { NUMBER, TEXT, LINE, HEX }; /* LINE: shown on a terminal as it is */
 
 static const struct attest_row {
     const char *section, *key;
@@ -26,14 +26,14 @@ static const struct attest_row {
     {                                                                    \
         section, key, kind, offsetof(struct attest, member), __VA_ARGS__ \
     }
-    ROW("program", "version", TEXT, version, 0, 0),
+    ROW("program", "version", LINE, version, 0, 0),
     ROW("program", "sha256", HEX, program, 0, 64),
     ROW("job", "yaml", TEXT, job, 0, 0),
     ROW("network", "sha256", HEX, network, 1, 64),
     ROW("data", "fingerprint", HEX, data, 0, 32),
     ROW("plan", "ranks", NUMBER, n_ranks, 0, 0),
-    ROW("plan", "device", TEXT, device, 0, 0),
-    ROW("plan", "strategy", TEXT, strategy, 0, 0),
+    ROW("plan", "device", LINE, device, 0, 0),
+    ROW("plan", "strategy", LINE, strategy, 0, 0),
     ROW("plan", "shards", NUMBER, n_shares, 0, 0),
     ROW("plan", "share_threads", NUMBER, share_threads, 0, 0),
     ROW("plan", "global_batch", NUMBER, batch, 0, 0),
@@ -129,6 +129,14 @@ static int attest_is_hex(const char *text, size_t n_digits)
     return strlen(text) == n_digits && strspn(text, "0123456789abcdef") == n_digits;
 }
 
+static int attest_is_line(const char *text)
+{
+    for (; *text; text++)
+        if (*text < ' ' || *text > '~')
+            return 0;
+    return 1;
+}
+
 static int attest_take(struct attest *a, const struct attest_row *r, const json_t *o,
                        struct err *err)
 {
@@ -142,7 +150,8 @@ static int attest_take(struct attest *a, const struct attest_row *r, const json_
         *attest_number(a, r) = number;
         return 0;
     }
-    if (text && (r->kind == TEXT || (r->kind == HEX && attest_is_hex(text, r->n_digits)))) {
+    if (text && (r->kind == TEXT || (r->kind == LINE && attest_is_line(text)) ||
+                 (r->kind == HEX && attest_is_hex(text, r->n_digits)))) {
         *attest_string(a, r) = xstrdup(text);
         return 0;
     }
@@ -150,7 +159,9 @@ static int attest_take(struct attest *a, const struct attest_row *r, const json_
         return err_set(err, ERR_CORRUPT, "%s.%s: want %zu hex digits", r->section, r->key,
                        r->n_digits);
     return err_set(err, ERR_CORRUPT, "%s.%s: want a %s", r->section, r->key,
-                   r->kind == NUMBER ? "number, 0 or more" : "text");
+                   r->kind == NUMBER ? "number, 0 or more"
+                   : r->kind == LINE ? "line of printable ASCII"
+                                     : "text");
 }
 
 int attest_parse(const char *text, size_t len, struct attest *out, struct err *err)

@@ -24,10 +24,10 @@ void corruption_say(const struct driver *d, int rank, const char *host, int64_t 
 }
 
 /* 1: ranks have other numbers since it was found, because the rank at fault has failed and the rest
- * goes on. */
+ * goes on.  A checkpoint is rank 0's, which does not change. */
 static int corruption_is_of_before(const struct driver *d, const struct report *r)
 {
-    return r->generation < d->formation.generation;
+    return r->corruption.what != CORRUPTION_CHECKPOINT && r->generation < d->formation.generation;
 }
 
 /* 1: it is told of alone, because the formation in which it was found is over. */

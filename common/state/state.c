@@ -327,7 +327,7 @@ static int init_tensor(const struct beginning *b, int k, int i, struct err *err)
         state_make_parts(&m, b->pool);
     else if (b->host)
         memset(to, 0, t.n_bytes);
-    else if (backend_zero(b->s->backend, to, t.n_bytes, err) < 0)
+    else if (backend_zero_start(b->s->backend, to, t.n_bytes, err) < 0)
         return err->code;
     if (d->init)
         d->init(b->job, b->s->layout, i, to);

@@ -270,8 +270,9 @@ int buffers_overlap(const struct buffers *m, const struct layout *l, int a, int 
 
 int buffers_clear(struct buffers *m, const struct layout *l, struct err *err)
 {
-    return m->grad ? backend_zero(m->backend, m->grad, layout_grad_bytes(l, l->grad_dtype), err)
-                   : 0;
+    return m->grad
+               ? backend_zero_start(m->backend, m->grad, layout_grad_bytes(l, l->grad_dtype), err)
+               : 0;
 }
 
 int buffers_clear_padding(struct buffers *m, const struct layout *l, int bucket, struct err *err)

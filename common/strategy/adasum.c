@@ -243,8 +243,9 @@ static float *adasum_grad_of(const struct strategy *s, int b)
 static int give_spans(struct strategy *s, int b, struct err *err)
 {
     const struct adasum_bucket *k = &adasum_of(s)->bucket[b];
-    const struct coll_parts from = {adasum_grad_of(s, b), k->cut, k->cut[0].n},
-                            to = {adasum_of(s)->rows, k->row, k->cut[0].n};
+    const int64_t most = k->n > 0 ? k->cut[0].n : 0; /* without elements nothing is cut */
+    const struct coll_parts from = {adasum_grad_of(s, b), k->cut, most},
+                            to = {adasum_of(s)->rows, k->row, most};
 
     if (k->n > 0 && exchange_all_to_all(s->at.exchange, b, from, to, k->n, DTYPE_F32, err) < 0)
         return err->code;

@@ -310,7 +310,9 @@ static int tell_shards(struct trainer *t, const int *differs)
 static int inspect_shards(struct trainer *t, struct err *err)
 {
     const uint32_t draw = inspect_draw(t, t->state->at.step, DRAW_REPLICA).v[2];
-    const int bucket = (int)(draw % (uint32_t)t->layout->n_param_buckets);
+    const int n =
+        t->state->shards->divides_params ? t->layout->n_param_buckets : t->layout->n_buckets;
+    const int bucket = (int)(draw % (uint32_t)n);
     int *differs = xcalloc((size_t)t->n_ranks, sizeof *differs);
     int rc = shards_compare(t->state, t->step.coll, bucket, differs, err);
 

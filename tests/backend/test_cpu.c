@@ -429,17 +429,17 @@ static void what_is_zero_is_not_written_to(void **state)
 
     assert_int_equal(backend_alloc(f->b, n_bytes, "a test", &block, &err), 0);
     p = block;
-    assert_int_equal(backend_zero(f->b, p, n_bytes, &err), 0);
+    assert_int_equal(backend_zero_start(f->b, p, n_bytes, &err), 0);
     assert_true(HAS_SHADOWS || taken_bytes() - before < 32 << 20);
     p[0] = p[n_bytes - 2] = p[n_bytes - 1] = 1;
     for (size_t at = 1; at < n_bytes; at *= 3) /* in the middle of a piece, too */
         p[at] = 1;
-    assert_int_equal(backend_zero(f->b, p, n_bytes - 1, &err), 0);
+    assert_int_equal(backend_zero_start(f->b, p, n_bytes - 1, &err), 0);
     for (size_t i = 0; i < n_bytes - 1; i++)
         if (p[i])
             fail_msg("byte %zu is %d", i, p[i]);
     assert_int_equal(p[n_bytes - 1], 1); /* the one behind is left alone */
-    assert_int_equal(backend_zero(f->b, p, 0, &err), 0);
+    assert_int_equal(backend_zero_start(f->b, p, 0, &err), 0);
     backend_free(f->b, block);
 }
 

@@ -29,11 +29,11 @@ SETTINGS = {"neither": 0, str(PART): PART, "all steps": 1}
 STEPS = {"lenet": 500, "gpt": 300}
 
 
-def run(build, model, ranks, part, steps):
+def run(build, model, ranks, part, steps, seed):
     """Mean wall and CPU milliseconds of a step, the latter with a rank's start."""
     job = {**strategies.MODELS[model][0], "train.audit": part, "train.replica_check": part,
-           "train.epochs": 1000, "train.max_steps": steps, "train.validate_every": 0,
-           "checkpoint.every_epochs": 0}
+           "train.epochs": 1000, "train.seed": seed, "train.max_steps": steps,
+           "train.validate_every": 0, "checkpoint.every_epochs": 0}
     with tempfile.TemporaryDirectory() as folder:
         before = bench.cpu_of_children()
         done = subprocess.run(
@@ -62,9 +62,10 @@ def ratio_text(ratios, scale=1.0):
 def measure(o, model):
     """results[setting]: (wall, CPU) of each round."""
     results = {name: [] for name in SETTINGS}
-    for _ in range(o.rounds):
+    for seed in range(1, o.rounds + 1):  # it draws the steps that are looked at, too
         for name, part in SETTINGS.items():
-            results[name].append(run(o.build, model, o.ranks, part, o.steps or STEPS[model]))
+            results[name].append(run(o.build, model, o.ranks, part, o.steps or STEPS[model],
+                                     seed))
     return results
 
 
@@ -75,7 +76,7 @@ def rows(model, results):
         for k in (0, 1):
             ratios = [r[k] / b[k] for r, b in zip(runs, base)]
             cells.append("-" if runs is base else ratio_text(ratios))
-        ratios = [r[1] / b[1] for r, b in zip(runs, base)]
+        ratios = [r[0] / b[0] for r, b in zip(runs, base)]
         cells.append(ratio_text(ratios, PART) if SETTINGS[name] == 1 else "-")
         yield cells
 

@@ -13,13 +13,14 @@ from dp import DRIVER, ENDLESS, FAILED, FINISHED, SMALL, STOPPED, USAGE, sets
 
 SSH = """#!/bin/sh
 [ "$1 $2 $3" = "-T -o BatchMode=yes" ] || exit 99
-echo "$4" >>ssh.hosts
-echo "$5" >>ssh.commands
-if [ "$4" = bad ]; then
+while [ "$1" = -T ] || [ "$1" = -o ]; do [ "$1" = -T ] || shift; shift; done
+echo "$1" >>ssh.hosts
+echo "$2" >>ssh.commands
+if [ "$1" = bad ]; then
     echo "ssh: connect to host bad port 22: Connection refused" >&2
     exit 255
 fi
-exec sh -c "$5"
+exec sh -c "$2"
 """
 
 

@@ -91,6 +91,8 @@ class Record(dp.Case):
         for name, old, new, blamed in (
                 ("hashes.csv", "\n4,", "\n5,", "hashes.csv"),
                 ("job.yaml", "seed: 1", "seed: 2", "job.yaml"),
+                ("record.json", '"step": 8', '"step": 4', "record.json"),
+                ("record.json", '"shards": 2', '"shards": 4', "record.json"),
                 ("record.json", "global_batch: 64", "global_batch: 32", "job.yaml")):
             with self.subTest(name):
                 self.copy("other")
@@ -173,6 +175,14 @@ class Record(dp.Case):
                 (("1,2", "--key", "k"), "--verify 1,2 takes no --key, .* --verify RUN")):
             with self.subTest(args):
                 self.assertRegex(self.verify(*args, status=USAGE), pattern)
+        # Without hashes no step can be compared.
+        self.train("--set", "checkpoint.hashes=0", run="bare", job={**JOB, "train.epochs": 1})
+        seen = self.verify("bare", status=FAILED)
+        self.assertEqual((seen["files"], seen["steps"], seen["last_step"]), ([], [], 0))
+        self.assertEqual(seen["weights"], "unchecked")
+        # A standby reads its key at its start, too.
+        daemon = self.start([DRIVER, "--standby", "--root", "127.0.0.1:1", "--sign", "missing"])
+        self.assert_exit(daemon, USAGE, re.escape("--sign: key missing"))
         # A key that does not do is told before anything is trained.
         daemon = self.driver("--sign", "missing", "--run-dir", "new")
         self.assert_exit(daemon, USAGE, re.escape("--sign: key missing"))
