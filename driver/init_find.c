@@ -255,7 +255,7 @@ static int find_token_type(const struct init_look *l, const char *name, struct i
     int rc = 0, is_wide;
 
     rc = init_look_head(l, name, b, MOST, &got, err);
-    if (rc < 0 || (got > 4 && (b[0] | b[1] << 8 | b[2] << 16 | b[3] << 24) == LLM_C) ||
+    if (rc < 0 || (got > 4 && (b[0] | b[1] << 8 | b[2] << 16 | (uint32_t)b[3] << 24) == LLM_C) ||
         !memcmp(b, NPY_MAGIC, strlen(NPY_MAGIC))) {
         free(b);
         return rc;

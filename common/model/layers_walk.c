@@ -145,6 +145,7 @@ int layers_take_input(struct net *m, const char *layer, const char *name)
             continue;
         if (!name || !strcmp(name, m->spec->field[i].name)) {
             go_on_from(m, m->g->input[i], 0);
+            buf_fini(&known);
             return 0;
         }
         buf_printf(&known, "%s%s", known.len ? ", " : "", m->spec->field[i].name);

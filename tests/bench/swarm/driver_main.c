@@ -39,5 +39,6 @@ int main(int argc, char **argv)
     log_warn("this program does not train: it shows what the control plane costs");
     status = server_run(&o, job, NULL, start_ns);
     job_free(job);
+    options_fini(&o);
     return status;
 }
