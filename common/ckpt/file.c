@@ -253,8 +253,7 @@ int file_read_at(int fd, const char *path, void *out, size_t n_bytes, int64_t at
 
 void file_drop_cache(int fd) { (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); }
 
-static int hash_file(int fd, const char *path, int64_t n_bytes, struct hash128 *out,
-                     struct err *err)
+int file_hash(int fd, const char *path, int64_t n_bytes, struct hash128 *out, struct err *err)
 {
     enum { BLOCK = 1 << 20 };
     struct hasher *h = hasher_new();
@@ -284,7 +283,7 @@ int file_check_hash(const char *path, struct hash128 want, struct err *err)
     if (rc < 0)
         return rc;
     file_drop_cache(fd);
-    rc = hash_file(fd, path, n_bytes, &seen, err);
+    rc = file_hash(fd, path, n_bytes, &seen, err);
     close(fd);
     if (rc == 0 && !hash_equal(seen, want)) {
         hash_to_text(seen, seen_text);

@@ -47,6 +47,8 @@ int file_open(const char *path, int *fd, int64_t *n_bytes, struct err *err);
 /* Have the next reads of a file that is on disk come from there: drop what the system's memory has
  * of it, where the system can. */
 void file_drop_cache(int fd);
+/* The hash of the first n_bytes. */
+int file_hash(int fd, const char *path, int64_t n_bytes, struct hash128 *out, struct err *err);
 /* Fails with ERR_CORRUPT if the bytes of the file, as the disk gives them, have another hash. */
 int file_check_hash(const char *path, struct hash128 want, struct err *err);
 /* Read n_bytes from offset `at`.  mmap would do, too, but a bad sector would end the process by

@@ -388,20 +388,8 @@ int st_read(const struct st_file *f, const struct st_tensor *t, size_t from, voi
 
 int st_hash(const struct st_file *f, struct hash128 *out, struct err *err)
 {
-    enum { BLOCK = 1 << 20 };
-    struct hasher *h = hasher_new();
-    uint8_t *block = xmalloc(BLOCK);
-    int rc = 0;
-
-    for (uint64_t at = 0; at < f->n_bytes && rc == 0; at += BLOCK) {
-        size_t n = (size_t)min_i64(BLOCK, (int64_t)(f->n_bytes - at));
-
-        rc = safetensors_read_at(f, block, n, at, err);
-        if (rc == 0)
-            hasher_add(h, block, n);
-    }
-    *out = hasher_end(h);
-    free(block);
-    hasher_free(h);
-    return rc;
+    if (f->fd >= 0)
+        return file_hash(f->fd, f->origin, (int64_t)f->n_bytes, out, err);
+    *out = hash_of(f->bytes, f->n_bytes);
+    return 0;
 }
