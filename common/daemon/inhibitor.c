@@ -1,8 +1,9 @@
 /* logind is asked over D-Bus by libsystemd's sd-bus, without waiting for any answer: the answers
  * come while inhibitor_wait polls.
  *
- * Happy path: the signal PrepareForShutdown is subscribed to; logind is asked for the lock, how
- * long it holds, and whether a shutdown has begun before; the answers come; the signal comes.
+ * Happy path: the signal PrepareForShutdown is subscribed to; logind is asked for the lock, and how
+ * long it holds; the answers come; the signal comes.  If the shutdown has begun before, logind
+ * gives no lock and says so.
  *
  * inhibitor_none.c takes the place of this file in a build without libsystemd. */
 #include "daemon/inhibitor.h"
@@ -69,18 +70,6 @@ static int inhibitor_on_delay(sd_bus_message *m, void *arg, sd_bus_error *unused
     return 0;
 }
 
-/* The shutdown may have begun before the signal was subscribed to. */
-static int inhibitor_on_begun(sd_bus_message *m, void *arg, sd_bus_error *unused)
-{
-    struct inhibitor *h = arg;
-    int is_begun;
-
-    (void)unused;
-    if (!sd_bus_message_is_method_error(m, NULL) && sd_bus_message_read(m, "v", "b", &is_begun) > 0)
-        h->is_leaving |= is_begun;
-    return 0;
-}
-
 /* Its argument is false where a shutdown was called off. */
 static int inhibitor_on_prepare(sd_bus_message *m, void *arg, sd_bus_error *unused)
 {
@@ -95,14 +84,6 @@ static int inhibitor_on_prepare(sd_bus_message *m, void *arg, sd_bus_error *unus
 
 /* ---- asking ---- */
 
-static int inhibitor_ask_property(struct inhibitor *h, const char *name,
-                                  sd_bus_message_handler_t answer)
-{
-    return sd_bus_call_method_async(h->bus, NULL, LOGIN, LOGIN_PATH,
-                                    "org.freedesktop.DBus.Properties", "Get", answer, h, "ss",
-                                    MANAGER, name);
-}
-
 static int inhibitor_ask(struct inhibitor *h)
 {
     int rc = sd_bus_match_signal_async(h->bus, NULL, LOGIN, LOGIN_PATH, MANAGER,
@@ -113,9 +94,9 @@ static int inhibitor_ask(struct inhibitor *h)
                                       inhibitor_on_lock, h, "ssss", "shutdown", "dptrain",
                                       "A rank leaves its training job", "delay");
     if (rc >= 0)
-        rc = inhibitor_ask_property(h, "InhibitDelayMaxUSec", inhibitor_on_delay);
-    if (rc >= 0)
-        rc = inhibitor_ask_property(h, "PreparingForShutdown", inhibitor_on_begun);
+        rc = sd_bus_call_method_async(h->bus, NULL, LOGIN, LOGIN_PATH,
+                                      "org.freedesktop.DBus.Properties", "Get", inhibitor_on_delay,
+                                      h, "ss", MANAGER, "InhibitDelayMaxUSec");
     return rc;
 }
 

@@ -341,14 +341,31 @@ class Shutdown(training.Case):
         return subprocess.run([*self.inside, "busctl", *words], capture_output=True, text=True,
                               check=False).stdout
 
+    def reboot(self):
+        self.call("call", LOGIND_NAME, LOGIND_PATH, f"{LOGIND_NAME}.Manager", "Reboot", "b", "0")
+
+    def start_driver(self):
+        return self.driver("--port", "0", n=1, job=dp.ENDLESS, port=False, prefix=self.inside)
+
+    def test_a_shutdown_that_runs_already(self):
+        """logind gives no lock any more: that is the notice.  Another program's lock holds the
+        shutdown up meanwhile."""
+        self.start(["systemd-inhibit", "--what=shutdown", "--mode=delay", "sleep", "600"],
+                   prefix=self.inside)
+        dp.wait_for("its lock", lambda: "sleep" in self.call(
+            "call", LOGIND_NAME, LOGIND_PATH, f"{LOGIND_NAME}.Manager", "ListInhibitors"))
+        self.reboot()
+        driver = self.start_driver()
+        self.assert_exit(driver, STOPPED, "goes away .*systemd")
+
     def test_the_driver_stops_in_order(self):
         """logind waits for it, and then goes on."""
-        driver = self.driver("--port", "0", n=1, job=dp.ENDLESS, port=False, prefix=self.inside)
+        driver = self.start_driver()
         driver.wait_line("cluster.notice: a shutdown of this machine is heard, and held up for 5 s")
         self.wait_event("first_step")
         self.assertIn("dptrain", self.call("call", LOGIND_NAME, LOGIND_PATH,
                                            f"{LOGIND_NAME}.Manager", "ListInhibitors"))
-        self.call("call", LOGIND_NAME, LOGIND_PATH, f"{LOGIND_NAME}.Manager", "Reboot", "b", "0")
+        self.reboot()
         self.assert_exit(driver, STOPPED, r"goes away \(systemd\) after step \d+")
         self.manager.wait_line("started reboot.target")
         event, = self.events("notice")
