@@ -6,6 +6,9 @@ runner=$(cd "$(dirname "$0")/.." && pwd)/run.sh
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 n_bad=0
+# Builds in the background would get no processor beside other tests, which have them all.
+mkdir "$work/path" && printf '#!/bin/sh\n' >"$work/path/renice" && chmod +x "$work/path/renice"
+PATH=$work/path:$PATH
 
 # expect NAME STATUS LAST_LINE TEXT [ARGUMENT...] < meson.build: run.sh on that project must say
 # TEXT, close with LAST_LINE and end with STATUS
