@@ -86,6 +86,15 @@ class Hardening(unittest.TestCase):
             with self.subTest(path):
                 self.assertEqual(missing(path), [])
 
+    def test_no_folder_is_named(self):
+        """Nothing in the daemons depends on the folders of sources and build, so that two builds
+        of one commit have the same bytes (test_reproducible.py)."""
+        for path in BINARIES:
+            with self.subTest(path), open(path, "rb") as file:
+                data = file.read()
+                for folder in () if IS_SANITIZED else (BUILD, os.environ["DPTRAIN_SOURCE"]):
+                    self.assertNotIn(folder.encode(), data)
+
     def test_the_commands(self):
         commands = list(product_commands())
         self.assertGreater(len(commands), 100)
