@@ -122,7 +122,7 @@ static void words_fini(struct words *w)
 static int is_own_option(const char *name)
 {
     static const char *const own[] = {"replay", "step", "verify",     "run-dir", "nranks",
-                                      "local",  "key",  "log-format", "seed"};
+                                      "local",  "key",  "log-format", "seed",    "dump"};
 
     for (size_t i = 0; i < ARRAY_LEN(own); i++)
         if (!strcmp(name, own[i]))
@@ -133,7 +133,7 @@ static int is_own_option(const char *name)
 /* Each such run is set to these: it has a row of hashes for every step, and tells nobody else. */
 static const char *const again_sets[] = {
     "checkpoint.hashes=1", "cluster.min_ranks=0", "cluster.max_ranks=0",      "cluster.spares=0",
-    "report.exec=",        "report.trace=[]",     "report.tensorboard=false",
+    "report.exec=",        "report.trace=[]",     "report.tensorboard=false", "report.gradients=0",
 };
 
 static int again_words(const struct again *a, const char *name, const char *const *more,
@@ -248,9 +248,9 @@ int again_run(struct again *a, const char *name, const char *const *more, int is
     return rc;
 }
 
-char *again_why(const struct again *a, const char *name)
+/* The rest of the last line of a run's log that has `mark`, for free(); NULL: there is none. */
+static char *again_last(const struct again *a, const char *name, const char *mark)
 {
-    static const char mark[] = "error: ";
     char *path = xasprintf("%s/%s.log", a->folder, name), *line = NULL, *why = NULL;
     FILE *f = fopen(path, "re");
     size_t room = 0;
@@ -262,11 +262,25 @@ char *again_why(const struct again *a, const char *name)
             continue;
         line[strcspn(line, "\n")] = 0;
         free(why);
-        why = xstrdup(at + sizeof mark - 1);
+        why = xstrdup(at + strlen(mark));
     }
     if (f)
         fclose(f);
     free(line);
     free(path);
+    return why;
+}
+
+char *again_why(const struct again *a, const char *name)
+{
+    char *why = again_last(a, name, "error: ");
+
     return why ? why : xstrdup("it says no reason");
+}
+
+char *again_warned(const struct again *a, const char *name, const char *about)
+{
+    char *why = again_last(a, name, about);
+
+    return why ? why : xstrdup("its log may say why");
 }

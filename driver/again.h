@@ -37,4 +37,8 @@ int again_run(struct again *a, const char *name, const char *const *more, int is
 /* The last error that the run NAME has logged, for free(). */
 char *again_why(const struct again *a, const char *name);
 
+/* The rest of its last line with the words `about`, for free(); if there is no such line, a text
+ * that stands in its place. */
+char *again_warned(const struct again *a, const char *name, const char *about);
+
 #endif

@@ -290,6 +290,12 @@ static const struct arg job_args[] = {
               "--verify: how many steps are trained, or are drawn from a run."},
      "N",
      .of = OF_AGAIN},
+    {{"dump", OPT_STRING, AT(dump),
+      .help = "Write the summed gradients of the step that --replay computes again to this new "
+              "file, by parameter, as float32."},
+     "GRADIENTS.safetensors",
+     .of = OF(REPLAY),
+     .is_rare = 1},
     {{"key", OPT_STRING, AT(key),
       .help = "The public key (Ed25519, PEM) that must have signed the record.json of the run that "
               "--verify checks."},

@@ -39,6 +39,7 @@ struct options {
     struct arg_list reports;       /* the runs to report on */
     struct arg_list compared;      /* the runs to compare */
     const char *replay;            /* the run; NULL: not given */
+    const char *dump;              /* with replay: a file for gradients; NULL: not given */
     const char *verify;            /* numbers of ranks, or a run; NULL: not given */
     const char *sign, *key;        /* files of the key that signs, or checks; NULL: not given */
     int64_t step;                  /* of --replay and --verify; 0: not given */

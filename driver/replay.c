@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/buf.h"
@@ -19,6 +20,8 @@
 #include "driver/ask.h"
 #include "driver/parting.h"
 #include "driver/shadow.h"
+#include "export/export.h"
+#include "export/new_file.h"
 #include "job/imported.h"
 #include "job/job.h"
 #include "report/began.h"
@@ -113,7 +116,8 @@ static int replay_compute(struct replay *r, int64_t to, struct again *a, struct 
 {
     char *ranks = xasprintf("%lld", (long long)r->n_ranks);
     char *end = xasprintf("train.stop_after=%lld", (long long)to);
-    const char *more[9] = {"--resume", "--set", end}; /* and six at most */
+    char *gradients = xasprintf("report.gradients=%lld", (long long)r->step);
+    const char *more[11] = {"--resume", "--set", end}; /* and eight at most */
     int n = 3, status = STATUS_OK, rc;
     const int is_here = r->is_local || r->n_ranks == 1;
 
@@ -123,12 +127,17 @@ static int replay_compute(struct replay *r, int64_t to, struct again *a, struct 
     }
     if (r->is_local)
         more[n++] = "--local";
+    if (r->options->dump) {
+        more[n++] = "--set";
+        more[n++] = gradients;
+    }
     if (is_here) {
         more[n++] = "--port";
         more[n++] = "0";
     }
     more[n] = NULL;
     rc = again_run(a, r->name, more, !is_here, &status, err);
+    free(gradients);
     free(ranks);
     free(end);
     if (rc < 0 || status == STATUS_OK || status == STATUS_STOPPED)
@@ -181,6 +190,28 @@ static int replay_take(struct replay *r, const struct again *a, struct err *err)
         return 0;
     return err_set(err, ERR_CONFIG, "stopped after step %lld of %lld",
                    (long long)last_row_step(&r->hashes_now), (long long)r->to);
+}
+
+/* ---- the gradients ---- */
+
+/* The driver of the shadow has written them there. */
+static int replay_dump(const struct replay *r, const struct again *a, struct err *err)
+{
+    char *path =
+        xasprintf("%s/%s/gradients-%08lld.safetensors", a->folder, r->name, (long long)r->step);
+    char *why = NULL;
+    int rc = 0;
+
+    if (access(path, F_OK) == 0)
+        rc = export_state_dict(path, r->options->dump, err);
+    else {
+        why = again_warned(a, r->name, "could not be written: ");
+        rc = err_set(err, ERR_IO, "the gradients of step %lld could not be written: %s",
+                     (long long)r->step, why);
+    }
+    free(why);
+    free(path);
+    return rc < 0 ? err_wrap(err, "--dump %s", r->options->dump) : 0;
 }
 
 /* ---- the samples ---- */
@@ -297,6 +328,8 @@ static void replay_put_text(const struct replay *r, const struct verdict *v, jso
                (long long)max_i64(v->hashes.last_same, v->losses.last_same));
     else if (!v->differs)
         printf("unknown    the run has no row of these steps to compare with\n");
+    if (r->options->dump)
+        printf("gradients  %s\n", r->options->dump);
     printf("samples    %zu\n", json_array_size(samples));
     json_array_foreach(samples, i, sample)
     {
@@ -326,6 +359,8 @@ static void replay_put_json(const struct replay *r, const struct verdict *v, jso
     json_object_set_new(o, "loss", isfinite(loss) ? json_real(loss) : json_null());
     json_object_set_new(o, "state",
                         json_string(series_field(&r->hashes_now, r->row, HASHES_STATE)));
+    if (r->options->dump)
+        json_object_set_new(o, "gradients", json_string(r->options->dump));
     json_object_set(o, "samples", samples);
     json_dumpf(o, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
     printf("\n");
@@ -355,6 +390,8 @@ static int replay_begin(struct replay *r, struct err *err)
 
     if (rc == 0)
         rc = replay_choose_ranks(r, err);
+    if (rc == 0 && r->options->dump && new_file_check(r->options->dump, err) < 0)
+        rc = err_wrap(err, "--dump");
     return rc == 0 ? replay_plan(r, err) : rc;
 }
 
@@ -421,6 +458,8 @@ int replay_run(const struct options *o)
         status = again_init(&a, o, o->run_dir, run, &err);
     if (status == 0)
         status = replay_do(&r, &a, &err);
+    if (status == 0 && o->dump)
+        status = replay_dump(&r, &a, &err);
     if (status == 0)
         status = replay_tell(&r, &err);
     if (status < 0) {

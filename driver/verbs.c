@@ -225,7 +225,8 @@ static const struct verb_row verbs[] = {
              "run directory, or the NAME of runs/NAME.  Nothing is written to it.\n"
              "\n"
              "  dpdriver replay demo --step 137               on as many ranks as the run, here\n"
-             "  dpdriver replay demo --step 137 --nranks 1    on one\n",
+             "  dpdriver replay demo --step 137 --nranks 1    on one\n"
+             "  dpdriver replay demo --step 137 --dump gradients.safetensors\n",
          .why = "leave one of them out",
          .daemon = DAEMON_AS_RANK | DAEMON_AS_RANKS},
     [VERB_VERIFY] =

@@ -468,6 +468,18 @@ static int check_own(const struct job *j, struct err *err)
                    j->strategy.kind->group.name);
 }
 
+static int check_gradients(const struct job *j, struct err *err)
+{
+    const struct strategy_ops *s = strategy_choose(&j->strategy);
+
+    if (j->report.gradients == 0 || (!s->promises.updates_are_own && !s->means_from))
+        return 0;
+    return err_set(err, ERR_CONFIG,
+                   "report.gradients (--dump) is %lld, but with strategy.name %s the ranks do not "
+                   "sum gradients in each step; want 0",
+                   (long long)j->report.gradients, j->strategy.kind->group.name);
+}
+
 int job_check(const struct job *job, struct err *err)
 {
     int rc = check_init(job, err);
@@ -486,6 +498,8 @@ int job_check(const struct job *job, struct err *err)
         rc = check_cluster(&job->cluster, err);
     if (rc == 0)
         rc = check_trace(&job->report.trace, err);
+    if (rc == 0)
+        rc = check_gradients(job, err);
     if (rc == 0)
         rc = check_division(job, err);
     if (rc == 0)

@@ -136,6 +136,7 @@ struct job_report {
     int64_t every_steps;        /* a row of metrics.csv after so many steps; 0: none */
     double price_per_rank_hour; /* 0: not known */
     struct option_ints trace;   /* the first and the last step of a timeline; .n 0: none */
+    int64_t gradients;          /* the step whose gradients are written; 0: none */
     int tensorboard;            /* write files for TensorBoard (see/board.h) */
     const char *exec; /* a command that hears events and rows (driver/exec.h); NULL: none */
 };

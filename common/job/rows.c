@@ -404,6 +404,10 @@ static const struct option last_rows[] = {
      .flags = OPT_RESUME,
      .help = "[FIRST, LAST]: a timeline of these steps of all ranks is written to trace.json, for "
              "Perfetto and Chrome. The first step of a run is 0."},
+    {"report.gradients", OPT_INT, AT(report.gradients), "0", 0, 1e12, .unit = "steps",
+     .flags = OPT_RESUME,
+     .help = "The summed gradients of this step are written to gradients-N.safetensors, by "
+             "parameter; the first step of a run is 1. With 0 none are."},
     {"report.tensorboard", OPT_BOOL, AT(report.tensorboard), "false", .flags = OPT_RESUME,
      .help = "With true, the run directory has a folder tensorboard with the run's numbers, for "
              "`tensorboard --logdir`. With up to 100 classes it has each validation's confusion "

@@ -11,6 +11,7 @@
 #include "session/action.h" /* NOT_MEASURED */
 #include "state/shards.h"
 #include "step/timing.h"
+#include "train/dump.h"
 #include "train/hashes.h"
 #include "train/meet.h"
 #include "train/statistics.h"
@@ -209,6 +210,7 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct timing *m, enum ep
     *end = last < epoch_end ? EPOCH_MAX_STEPS : EPOCH_WHOLE;
     while (at->step < last) {
         const int64_t n_samples = sampler_at(&t->sampler, at->step).n;
+        const double loss_scale = t->step.loss_scale; /* of this step */
         struct step_result s;
         int is_rewound, rc = buckets_if_due(t, last, err);
 
@@ -241,7 +243,9 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct timing *m, enum ep
             return rc;
         if (t->step.average)
             average_note(t->step.average);
-        rc = end_step(t, &s, last, err);
+        rc = dump_gradients(t, loss_scale, err);
+        if (rc == 0)
+            rc = end_step(t, &s, last, err);
         if (rc == 0)
             rc = inspect_replicas(t, err);
         if (rc < 0)

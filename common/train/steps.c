@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/util.h"
+#include "train/dump.h"
 #include "train/hashes.h"
 #include "train/trainer_impl.h"
 
@@ -46,14 +47,14 @@ static int ends_with_checkpoint(const struct trainer *t, int64_t step)
 }
 
 /* The ranks meet after the step (train/meet.h), tell each other their speeds, compare their
- * replicas, or may all go back to a checkpoint. */
+ * replicas, look at their gradients, or may all go back to a checkpoint. */
 static int steps_rests(void *arg, int64_t step)
 {
     const struct trainer *t = arg;
 
     return (reducer_promises(t->step.reducer)->updates_are_own && ends_with_checkpoint(t, step)) ||
            balance_is_due(t, step + 1) || inspect_compares_after(t, step + 1) ||
-           t->job->train.on_spike == SPIKE_REWIND;
+           t->job->train.on_spike == SPIKE_REWIND || dump_is_due(t, step + 1);
 }
 
 static double steps_loss_limit(void *arg)

@@ -42,6 +42,7 @@ static const struct {
 } values[] = {
     {"bind", "none", "--ranks=2"},
     {"device", "cpu", NULL},
+    {"dump", "gradients.safetensors", NULL},
     {"export", "net.onnx", NULL},
     {"help", NULL, NULL},
     {"host", "127.0.0.1", NULL},

@@ -138,6 +138,8 @@ VERB_CASES = [
     (["replay", "typo", "--step", "0"], r"--step is 0, want an integer from 1"),
     (["replay", "typo", "--step", "1"], r"--replay: there is no run directory typo, nor runs/typo"),
     (["replay", "a", "--step", "1", "--job", "x"], r"\"dpdriver replay\" takes no --job"),
+    (["replay", "a", "--step", "1", "--dump", "x.npy"], r"--dump x.npy: want FILE.safetensors"),
+    (["--dump", "x.safetensors", "--nranks", "1"], r"--dump belongs to --replay"),
     (["--replay", "a", "--resume"], r"--replay and --resume: leave one of them out"),
     (["--step", "1", "--nranks", "1"], r"--step belongs to --replay and --verify"),
     (["verify"], r"needs a word: dpdriver verify 1,2,4"),

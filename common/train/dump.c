@@ -1,0 +1,188 @@
+/* dump - gathers the sums of gradients bucket by bucket, and has rank 0 write them.
+ *
+ * Happy path: after the step each bucket holds its sums; where state is divided each rank holds
+ * those of its own shard (state/shards.h), and all ranks gather them.  Rank 0 puts the numbers at
+ * their places of the flat space, divides them by update_scale, writes a file aside and renames it.
+ *
+ * Failure modes: a rank that is lost meanwhile ends the formation, as in any collective, and the
+ * step counts.  A full disk is a warning, and leaves no file. */
+#include "train/dump.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "ckpt/owner.h"
+#include "ckpt/safetensors.h"
+#include "op/update.h"
+#include "state/shards.h"
+#include "strategy/cut.h"
+#include "tensor/half.h"
+#include "train/trainer_impl.h"
+
+int dump_is_due(const struct trainer *t, int64_t n_steps)
+{
+    return n_steps > 0 && t->job->report.gradients == n_steps;
+}
+
+/* ---- gathering ---- */
+
+/* The spans of a bucket's sums: one for each rank of those that divide them, or the whole. */
+struct dump_cut {
+    int size, own;
+    int64_t room; /* elements of the longest span */
+};
+
+static struct dump_cut dump_cut_of(const struct trainer *t, int bucket)
+{
+    const struct shards *s = t->state->shards;
+    struct dump_cut c = {.size = s ? s->now.size : 1, .own = s ? s->now.rank : 0};
+
+    for (int r = 0; r < c.size; r++)
+        c.room = max_i64(c.room, cut_span(t->layout, bucket, c.size, r).n);
+    return c;
+}
+
+/* Copy this rank's span of the bucket to the host. */
+static int dump_take(const struct trainer *t, int bucket, const struct dump_cut *c, void *to,
+                     struct err *err)
+{
+    const struct shards *s = t->state->shards;
+    const size_t size = dtype_size(t->layout->bucket[bucket].dtype);
+    const struct coll_span span = cut_span(t->layout, bucket, c->size, c->own);
+    const char *from =
+        s && s->divides_gradients
+            ? (char *)s->now.sums[SHARD_OWN] + cut_sums_at(t->layout, bucket, c->size, c->own)
+            : (char *)t->step.buffers->bucket[bucket] + size * (size_t)span.at;
+
+    return backend_copy_out(t->backend, to, from, size * (size_t)span.n, err);
+}
+
+/* Put the spans, `room` elements apart, at their places of the flat space. */
+static void dump_put(const struct layout *l, int bucket, const struct dump_cut *c, const char *from,
+                     float scale, float *all)
+{
+    const struct bucket *b = &l->bucket[bucket];
+
+    for (int r = 0; r < c->size; r++) {
+        const struct coll_span span = cut_span(l, bucket, c->size, r);
+        const char *at = from + dtype_size(b->dtype) * (size_t)(r * c->room);
+
+        for (int64_t i = 0; i < span.n; i++)
+            all[b->offset + span.at + i] = real_get(at, b->dtype, i) / scale;
+    }
+}
+
+static int dump_bucket(struct trainer *t, int bucket, float scale, float *all, struct err *err)
+{
+    const struct dump_cut c = dump_cut_of(t, bucket);
+    const size_t n_bytes = dtype_size(t->layout->bucket[bucket].dtype) * (size_t)c.room;
+    char *mine = NULL, *spans = NULL;
+    int rc = try_alloc((void **)&mine, n_bytes, "gradients of a bucket", err);
+
+    if (rc == 0 && c.size > 1)
+        rc = try_alloc((void **)&spans, n_bytes * (size_t)c.size, "gradients of a bucket", err);
+    if (rc == 0) {
+        memset(mine, 0, n_bytes);
+        rc = dump_take(t, bucket, &c, mine, err);
+    }
+    if (rc == 0 && c.size > 1)
+        rc = step_allgather(&t->step, PHASE_UPDATE, mine, n_bytes, spans, err);
+    if (rc == 0 && all)
+        dump_put(t->layout, bucket, &c, c.size > 1 ? spans : mine, scale, all);
+    free(mine);
+    free(spans);
+    return rc;
+}
+
+/* The factor by which the sums are too large. */
+static int dump_scale(const struct trainer *t, double loss_scale, float *out, struct err *err)
+{
+    const int64_t n = sampler_at(&t->sampler, t->state->at.step - 1).n;
+    const struct step_scalars scalars = {.n_targets = n * sample_n_predictions(t->spec)};
+    float control[CONTROL_LEN], scaler[SCALER_LEN] = {0};
+    const int rc =
+        backend_copy_out(t->backend, control, t->step.buffers->control, sizeof control, err);
+
+    scaler[SCALER_SCALE] = (float)loss_scale;
+    *out = update_scale(control, &scalars, t->layout->has_scaler ? scaler : NULL);
+    return rc;
+}
+
+/* ---- writing ---- */
+
+static int dump_write_aside(const struct layout *l, const float *all, const char *aside,
+                            struct err *err)
+{
+    struct st_tensor *tensor = xcalloc((size_t)l->n_params + 1, sizeof *tensor);
+    struct hash128 hash;
+    int n = 0, rc;
+
+    for (int i = 0; i < l->n_params; i++)
+        if (!l->param[i].info.frozen)
+            tensor[n++] = (struct st_tensor){.name = l->param[i].name,
+                                             .dtype = DTYPE_F32,
+                                             .shape = l->param[i].shape,
+                                             .data = all + l->param[i].offset};
+    rc = st_write(aside, tensor, n, NULL, &hash, err);
+    free(tensor);
+    return rc;
+}
+
+static int dump_write(const struct trainer *t, const float *all, struct err *err)
+{
+    char *path =
+        xasprintf("%s/gradients-%08lld.safetensors", t->o.run_dir, (long long)t->state->at.step);
+    char *aside = xasprintf("%s.%s.new", path, owner_own_id());
+    int rc;
+
+    unlink(aside);
+    rc = dump_write_aside(t->layout, all, aside, err);
+    if (rc == 0)
+        rc = owner_check(t->o.run_dir, err);
+    if (rc == 0 && rename(aside, path) < 0)
+        rc = err_sys(err, errno, "%s", path);
+    if (rc < 0)
+        unlink(aside);
+    free(aside);
+    free(path);
+    return rc;
+}
+
+static void dump_tell(struct trainer *t, const float *all)
+{
+    char *text;
+    struct err err;
+
+    if (dump_write(t, all, &err) == 0)
+        return;
+    text = xasprintf("the gradients of step %lld could not be written: %s",
+                     (long long)t->state->at.step, err.msg);
+    trainer_warn_at(t, t->state->at.step, text);
+    free(text);
+}
+
+int dump_gradients(struct trainer *t, double loss_scale, struct err *err)
+{
+    const struct layout *l = t->layout;
+    const int writes = t->rank == 0 && t->o.run_dir;
+    float *all = NULL, scale = 1;
+    int rc = 0;
+
+    if (!dump_is_due(t, t->state->at.step) || (!writes && !trainer_is_divided(t)))
+        return 0;
+    if (writes)
+        rc = try_alloc((void **)&all, sizeof *all * (size_t)l->n_trained, "all gradients", err);
+    if (rc == 0 && writes)
+        rc = dump_scale(t, loss_scale, &scale, err);
+    for (int b = 0; b < l->n_buckets && rc == 0; b++)
+        rc = dump_bucket(t, b, scale, all, err);
+    if (rc == 0 && writes)
+        dump_tell(t, all);
+    free(all);
+    return rc < 0 ? err_wrap(err, "gradients of step %lld", (long long)t->state->at.step) : 0;
+}
