@@ -1,6 +1,6 @@
-/* Tests of tile.h: products of every size of block, with both orders of the left matrix, beside
- * loops in double; nothing beside the result may be written; and an element's bits are the same in
- * every place of a block. */
+/* Tests of tile.h: products of every size of block, with both orders of the left matrix, and sums
+ * of outer products, beside loops in double; nothing beside the result may be written; and an
+ * element's bits are the same in every place of a block. */
 #include "../test.h"
 
 #include <math.h>
@@ -57,6 +57,64 @@ static void test_all_blocks(void **state)
                 }
 }
 
+static double outer_at(const struct outer *o, int i, int j)
+{
+    double sum = o->end == OUTER_ADD ? (double)old[o->to_off[i] + j] : 0;
+
+    for (int64_t t1 = 0; t1 < o->n1; t1++)
+        for (int64_t t2 = 0; t2 < o->n2; t2++)
+            sum += (double)a[o->a_off[i] + t1 * o->a1 + t2 * o->a2] *
+                   (double)b[t1 * o->b1 + t2 * o->b2 + j];
+    return sum;
+}
+
+static void check_outer(const struct outer *o)
+{
+    memcpy(to, old, sizeof to);
+    tile_outer(o, a, b, to);
+    for (int i = 0; i <= o->n_i; i++)
+        for (int j = 0; j < TO_ROW; j++) {
+            const int at = i * TO_ROW + j;
+
+            if (i == o->n_i || j >= TILE_COLUMNS) {
+                if (memcmp(&to[at], &old[at], sizeof *to))
+                    fail_msg("%d rows: wrote beside the block, at %d,%d", o->n_i, i, j);
+            } else if (!(fabs((double)to[at] - outer_at(o, i, j)) < 1e-5)) {
+                fail_msg("%d rows, end %d: element %d,%d is %g, want %g", o->n_i, (int)o->end, i, j,
+                         (double)to[at], outer_at(o, i, j));
+            }
+        }
+}
+
+/* The rows of the block are 3, 4, ... numbers apart in `a`. */
+static void test_outer_products(void **state)
+{
+    (void)state;
+    if (!tile_available())
+        skip();
+    fill(a, sizeof a / sizeof *a, 1);
+    fill(b, sizeof b / sizeof *b, 2);
+    fill(old, sizeof old / sizeof *old, 3);
+    for (int n_i = 1; n_i <= TILE_ROWS; n_i++)
+        for (int end = OUTER_ADD; end <= OUTER_STORE; end++) {
+            struct outer o = {.n1 = 2,
+                              .n2 = 3,
+                              .a1 = A_ROW,
+                              .a2 = 2,
+                              .b1 = 4 * B_ROW,
+                              .b2 = B_ROW,
+                              .n_i = n_i,
+                              .n_j = TILE_COLUMNS,
+                              .end = (enum outer_end)end};
+
+            for (int i = 0; i < n_i; i++) {
+                o.a_off[i] = 3 * i + i * i;
+                o.to_off[i] = i * TO_ROW;
+            }
+            check_outer(&o);
+        }
+}
+
 /* Each row of the left matrix and each column of the right one is the same. */
 static void test_place_moves_no_bit(void **state)
 {
@@ -90,6 +148,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_blocks),
+        cmocka_unit_test(test_outer_products),
         cmocka_unit_test(test_place_moves_no_bit),
         cmocka_unit_test(test_nan_stays),
     };

@@ -6,6 +6,7 @@
 
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/outer.h"
+#include "backend/cpu/tile.h"
 #include "backend/cpu/vector.h"
 #include "backend/cpu/winograd.h"
 #include "base/alloc.h"
@@ -36,7 +37,7 @@ struct row {
     union node_attr attr;
     struct shape in[4]; /* all zero: absent */
     int n_out, adds;    /* outputs that the node has; whether it adds to them */
-    int by_winograd;    /* with AVX-512 */
+    int by_winograd;    /* with AVX-512 or AVX2 */
     int in_place;       /* the input in whose place y is, or 0 */
 };
 
@@ -175,7 +176,7 @@ static void check_row(struct backend *b, const struct row *row)
 
     world_init(&half, row, DTYPE_BF16);
     world_init(&full, row, DTYPE_F32);
-    if (row->by_winograd && outer_available()) {
+    if (row->by_winograd && (outer_available() || tile_available())) {
         assert_true(winograd_fits(cpu, half.g, half.n));
         cpu->widens_bf16 = 0;
         assert_false(winograd_fits(cpu, half.g, half.n));

@@ -1,5 +1,5 @@
-/* tile - the AVX2 code of tile.h.  On other processors tile_available() is 0, and tile_product is
- * not called. */
+/* tile - the AVX2 code of tile.h.  On other processors tile_available() is 0, and the
+ * products are not called. */
 #include "backend/cpu/tile.h"
 
 #include "backend/cpu/onednn.h"
@@ -13,7 +13,7 @@
 #define AVX2 __attribute__((target("avx2,fma")))
 #define LEAF AVX2 __attribute__((always_inline)) static inline
 
-enum { ROWS = 6, EIGHT = 8, COLUMNS = 16 };
+enum { ROWS = TILE_ROWS, EIGHT = 8, COLUMNS = TILE_COLUMNS };
 
 /* One product: its block of rows begins at `a` and `to`. */
 struct tile {
@@ -99,6 +99,57 @@ AVX2 void tile_product(struct matrix a, const float *b, int64_t b_row, float *to
     }
 }
 
+/* A block of I rows, as tile_block. */
+/* clang-format off */
+LEAF void tile_outer_block(const struct outer *o, const float *a, const float *b, float *to,
+                           const int I)
+{
+    __m256 acc[ROWS][2];
+    int64_t off[ROWS];
+
+    EACH(i, I) {
+        acc[i][0] = acc[i][1] = _mm256_setzero_ps();
+        off[i] = o->a_off[i];
+    }
+    for (int64_t t1 = 0; t1 < o->n1; t1++) {
+        const float *a_at = a + t1 * o->a1, *b_at = b + t1 * o->b1;
+
+        for (int64_t t2 = 0; t2 < o->n2; t2++, a_at += o->a2, b_at += o->b2) {
+            const __m256 left = _mm256_loadu_ps(b_at), right = _mm256_loadu_ps(b_at + EIGHT);
+
+            EACH(i, I) {
+                const __m256 x = _mm256_broadcast_ss(a_at + off[i]);
+
+                acc[i][0] = _mm256_fmadd_ps(x, left, acc[i][0]);
+                acc[i][1] = _mm256_fmadd_ps(x, right, acc[i][1]);
+            }
+        }
+    }
+    EACH(i, I) EACH(v, 2) {
+        float *at = to + o->to_off[i] + v * EIGHT;
+
+        if (o->end == OUTER_ADD)
+            acc[i][v] = _mm256_add_ps(acc[i][v], _mm256_loadu_ps(at));
+        _mm256_storeu_ps(at, acc[i][v]);
+    }
+}
+
+#define OUTER_BLOCK(I)                         \
+    case I:                                    \
+        tile_outer_block(o, a, b, to, (I));    \
+        return;
+
+AVX2 void tile_outer(const struct outer *o, const float *a, const float *b, float *to)
+{
+    ASSERT(o->n_j == COLUMNS && o->end != OUTER_RELU && !o->add);
+    switch (o->n_i) {
+        OUTER_BLOCK(1) OUTER_BLOCK(2) OUTER_BLOCK(3) OUTER_BLOCK(4) OUTER_BLOCK(5) OUTER_BLOCK(6)
+    default:
+        ASSERT(!"no such block");
+    }
+}
+/* clang-format on */
+
 int tile_available(void) { return dn_has_avx2() && __builtin_cpu_supports("fma"); }
 
 #else
@@ -107,6 +158,12 @@ void tile_product(struct matrix a, const float *b, int64_t b_row, float *to, int
                   int64_t m, int64_t n, int64_t k, int adds)
 {
     (void)a, (void)b, (void)b_row, (void)to, (void)to_row, (void)m, (void)n, (void)k, (void)adds;
+    ASSERT(!"not on this processor");
+}
+
+void tile_outer(const struct outer *o, const float *a, const float *b, float *to)
+{
+    (void)o, (void)a, (void)b, (void)to;
     ASSERT(!"not on this processor");
 }
 

@@ -17,6 +17,7 @@
 
 #include "backend/cpu/outer.h"
 #include "backend/cpu/plain.h"
+#include "backend/cpu/tile.h"
 #include "backend/cpu/vector.h"
 #include "backend/cpu/winograd_transform.h"
 #include "base/util.h"
@@ -40,12 +41,16 @@ struct pass {
     int64_t pad[2];
     int64_t tiles_h, tiles_w; /* of one image of `to` */
     int64_t n_blocks;         /* of nearly equal numbers of tiles */
+    int64_t panel;            /* channels of a panel */
 };
 
 static struct images images_of(const struct shape *s, enum dtype type)
 {
     return (struct images){s->dim[0], s->dim[1], s->dim[2], s->dim[3], type};
 }
+
+/* Channels of a panel: what outer.h or tile.h multiply at once. */
+static int64_t cpu_winograd_panel(void) { return outer_available() ? MOST_PANEL : TILE_COLUMNS; }
 
 static int64_t n_tiles(const struct pass *p) { return p->to.n * p->tiles_h * p->tiles_w; }
 
@@ -56,7 +61,8 @@ static struct pass pass_of(const struct plain *k, const struct shape *from, cons
                      .to = images_of(to, k->in_type[0]),
                      .pad = {pad[0], pad[1]},
                      .tiles_h = ceil_div_i64(to->dim[1], 2),
-                     .tiles_w = ceil_div_i64(to->dim[2], 2)};
+                     .tiles_w = ceil_div_i64(to->dim[2], 2),
+                     .panel = cpu_winograd_panel()};
 
     /* As many for each thread, unless they would be too small. */
     p.n_blocks = min_i64(round_up_i64(ceil_div_i64(n_tiles(&p), TILES), k->n_threads),
@@ -70,8 +76,11 @@ static int64_t first_tile(const struct pass *p, int64_t block)
 }
 
 /* Numbers of a block's tiles of c channels, and of a filter. */
-static int64_t tile_numbers(int64_t c) { return POINTS * TILES * c; }
-static int64_t filter_numbers(const struct pass *p) { return POINTS * p->from.c * p->to.c; }
+static int64_t tile_numbers(int64_t c) { return POINTS * tiles_point(c); }
+static int64_t filter_numbers(const struct pass *p)
+{
+    return POINTS * filter_point(p->from.c, p->to.c);
+}
 
 /* Vector instructions of the products. */
 static int64_t cpu_winograd_work(const struct pass *p)
@@ -116,7 +125,7 @@ static void begin_tile(const struct pass *p, const void *from, int64_t number, f
     const void *pixel[POINTS];
 
     find_pixels(&p->from, from, t.image, t.row - p->pad[0], t.column - p->pad[1], 4, pixel);
-    transform_x(pixel, p->from.c, p->from.type, to);
+    transform_x(pixel, p->from.c, p->from.type, p->panel, to);
 }
 
 /* ---- filters ---- */
@@ -124,20 +133,32 @@ static void begin_tile(const struct pass *p, const void *from, int64_t number, f
 /* w is [K,C,3,3]. */
 static struct filter filter_forward(int64_t K, int64_t C)
 {
-    return (struct filter){C, K / PANEL, PANEL * C * TAPS, TAPS, C * TAPS, 0};
+    const int64_t panel = cpu_winograd_panel();
+
+    return (struct filter){panel, C, K / panel, panel * C * TAPS, TAPS, C * TAPS, 0};
 }
 
 static struct filter filter_grad_x(int64_t K, int64_t C)
 {
-    return (struct filter){K, C / PANEL, PANEL * TAPS, C * TAPS, TAPS, 1};
+    const int64_t panel = cpu_winograd_panel();
+
+    return (struct filter){panel, K, C / panel, panel * TAPS, C * TAPS, TAPS, 1};
 }
 
 /* ---- forward, grad_x ---- */
 
-/* Rows of `n` in blocks, as many as outer.h takes. */
+typedef void winograd_run(const struct outer *o, const float *a, const float *b, float *to);
+
+static winograd_run *cpu_winograd_run(const struct pass *p)
+{
+    return p->panel == TILE_COLUMNS ? tile_outer : outer_run;
+}
+
+/* Rows of `n` in blocks, as many as the registers take. */
 static int cpu_winograd_next_block(struct outer *o, int64_t left, int64_t a_step, int64_t to_step)
 {
-    const int64_t blocks = ceil_div_i64(left, outer_max_i(PANEL));
+    const int most = o->n_j == TILE_COLUMNS ? TILE_ROWS : outer_max_i(o->n_j);
+    const int64_t blocks = ceil_div_i64(left, most);
 
     o->n_i = (int)ceil_div_i64(left, blocks);
     for (int i = 0; i < o->n_i; i++) {
@@ -151,22 +172,28 @@ static int cpu_winograd_next_block(struct outer *o, int64_t left, int64_t a_step
 static void cpu_winograd_multiply(const struct pass *p, const float *tiles, const float *filter,
                                   int64_t n, float *m)
 {
-    const int64_t rows = p->from.c, panels = p->to.c / PANEL;
-    struct outer o = {.n1 = rows / PANEL,
-                      .n2 = PANEL,
-                      .a1 = TILES * PANEL,
+    const int64_t rows = p->from.c, width = p->panel, panels = p->to.c / width;
+    struct outer o = {.n1 = rows / width,
+                      .n2 = width,
+                      .a1 = TILES * width,
                       .a2 = 1,
-                      .b1 = PANEL * PANEL,
-                      .b2 = PANEL,
-                      .n_j = PANEL,
+                      .b1 = width * width,
+                      .b2 = width,
+                      .n_j = (int)width,
                       .end = OUTER_STORE};
+    winograd_run *run = cpu_winograd_run(p);
 
-    for (int64_t i = 0; i < POINTS * panels; i++)
+    for (int64_t i = 0; i < POINTS * panels; i++) {
+        const int64_t point = i / panels, panel = i % panels;
+        const float *from = tiles + point * tiles_point(rows);
+        const float *by = filter + point * filter_point(rows, p->to.c) + panel * rows * width;
+        float *to = m + point * tiles_point(p->to.c) + panel * TILES * width;
+
         for (int64_t t = 0; t < n; t += o.n_i) {
-            cpu_winograd_next_block(&o, n - t, PANEL, PANEL);
-            outer_run(&o, tiles + i / panels * TILES * rows + t * PANEL, filter + i * rows * PANEL,
-                      m + (i * TILES + t) * PANEL);
+            cpu_winograd_next_block(&o, n - t, width, width);
+            run(&o, from + t * width, by, to + t * width);
         }
+    }
 }
 
 static struct pass pass_forward(const struct plain *p)
@@ -197,7 +224,7 @@ static void end_tile(const struct pass *s, const struct ends *e, int64_t number,
     find_pixels(&s->to, e->to, t.image, t.row, t.column, 2, pixel);
     if (e->add)
         find_pixels(&s->to, e->add, t.image, t.row, t.column, 2, add);
-    transform_m(m, s->to.c, &end, (void *const *)pixel);
+    transform_m(m, s->to.c, s->panel, &end, (void *const *)pixel);
 }
 
 static void run_blocks(const struct plain *p, const struct pass *s, const struct ends *e, int part,
@@ -209,10 +236,10 @@ static void run_blocks(const struct plain *p, const struct pass *s, const struct
         const int64_t b = first_tile(s, block), n = first_tile(s, block + 1) - b;
 
         for (int64_t i = 0; i < n; i++)
-            begin_tile(s, e->from, b + i, tiles + i * PANEL);
+            begin_tile(s, e->from, b + i, tiles + i * s->panel);
         cpu_winograd_multiply(s, tiles, p->scratch, n, m);
         for (int64_t i = 0; i < n; i++)
-            end_tile(s, e, b + i, m + i * PANEL);
+            end_tile(s, e, b + i, m + i * s->panel);
     }
 }
 
@@ -238,7 +265,7 @@ static void forward_filter(const struct plain *p, int part, int64_t from, int64_
 static void cpu_winograd_run_forward(const struct plain *p)
 {
     const struct pass s = pass_forward(p);
-    const int64_t rows = s.from.c * s.to.c / PANEL;
+    const int64_t rows = s.from.c * s.to.c / s.panel;
 
     plain_split(p, rows, filter_numbers(&s), forward_filter);
     plain_split(p, s.n_blocks, cpu_winograd_work(&s), forward_blocks);
@@ -265,7 +292,7 @@ static void grad_x_filter(const struct plain *p, int part, int64_t from, int64_t
 static void cpu_winograd_run_grad_x(const struct plain *p)
 {
     const struct pass s = pass_grad_x(p);
-    const int64_t rows = s.from.c * s.to.c / PANEL;
+    const int64_t rows = s.from.c * s.to.c / s.panel;
 
     plain_split(p, rows, filter_numbers(&s), grad_x_filter);
     plain_split(p, s.n_blocks, cpu_winograd_work(&s), grad_x_blocks);
@@ -287,15 +314,22 @@ static int64_t sum_numbers(const struct pass *s) { return filter_numbers(s) + s-
 static void cpu_winograd_add_products(const struct pass *s, const float *x, const float *dy,
                                       int64_t n, float *u)
 {
-    const int64_t rows = s->from.c, panels = s->to.c / PANEL;
-    struct outer o = {.n1 = 1, .n2 = n, .a2 = PANEL, .b2 = PANEL, .n_j = PANEL, .end = OUTER_ADD};
+    const int64_t rows = s->from.c, width = s->panel, panels = s->to.c / width;
+    struct outer o = {
+        .n1 = 1, .n2 = n, .a2 = width, .b2 = width, .n_j = (int)width, .end = OUTER_ADD};
+    winograd_run *run = cpu_winograd_run(s);
 
-    for (int64_t i = 0; i < POINTS * panels; i++)
+    for (int64_t i = 0; i < POINTS * panels; i++) {
+        const int64_t point = i / panels, panel = i % panels;
+        const float *from = x + point * tiles_point(rows);
+        const float *by = dy + point * tiles_point(s->to.c) + panel * TILES * width;
+        float *to = u + point * filter_point(rows, s->to.c) + panel * rows * width;
+
         for (int64_t c = 0; c < rows; c += o.n_i) {
-            cpu_winograd_next_block(&o, PANEL - c % PANEL, 1, PANEL);
-            outer_run(&o, x + i / panels * TILES * rows + in_panels(c), dy + i * TILES * PANEL,
-                      u + (i * rows + c) * PANEL);
+            cpu_winograd_next_block(&o, width - c % width, 1, width);
+            run(&o, from + in_panels(c, width), by, to + c * width);
         }
+    }
 }
 
 static void grad_w_blocks(const struct plain *p, int part, int64_t from, int64_t to)
@@ -312,9 +346,9 @@ static void grad_w_blocks(const struct plain *p, int part, int64_t from, int64_t
             const struct tile t = tile_at(&s, b + i);
             const void *pixel[4];
 
-            begin_tile(&s, p->in[CONV2D_GRAD_W_X], b + i, x + i * PANEL);
+            begin_tile(&s, p->in[CONV2D_GRAD_W_X], b + i, x + i * s.panel);
             find_pixels(&s.to, p->in[CONV2D_GRAD_W_DY], t.image, t.row, t.column, 2, pixel);
-            transform_dy(pixel, s.to.c, s.to.type, dy + i * PANEL,
+            transform_dy(pixel, s.to.c, s.to.type, s.panel, dy + i * s.panel,
                          p->out[CONV2D_GRAD_W_DB] ? db : NULL);
         }
         cpu_winograd_add_products(&s, x, dy, n, u);
@@ -331,15 +365,15 @@ static void grad_w_filter(const struct plain *p, int part, int64_t from, int64_t
 {
     const struct pass s = pass_grad_w(p);
     const struct filter f = filter_forward(s.to.c, s.from.c);
-    const int64_t each = filter_numbers(&s) / POINTS;
+    const int64_t each = filter_point(s.from.c, s.to.c);
     float *sum = plain_part_scratch(p, 0);
 
     (void)part;
     for (int k = 1; k < n_parts(p, &s); k++)
         for (int64_t i = 0; i < POINTS; i++)
-            plain_add(sum + i * each + from * PANEL,
-                      (float *)plain_part_scratch(p, k) + i * each + from * PANEL,
-                      (to - from) * PANEL);
+            plain_add(sum + i * each + from * s.panel,
+                      (float *)plain_part_scratch(p, k) + i * each + from * s.panel,
+                      (to - from) * s.panel);
     for (int64_t i = from; i < to; i++)
         transform_u(&f, sum, i, plain_adds(p, CONV2D_GRAD_W_DW), p->out[CONV2D_GRAD_W_DW]);
 }
@@ -350,7 +384,7 @@ static void cpu_winograd_run_grad_w(const struct plain *p)
     float *db = (float *)plain_part_scratch(p, 0) + filter_numbers(&s);
 
     plain_split(p, s.n_blocks, cpu_winograd_work(&s), grad_w_blocks);
-    plain_split(p, s.from.c * s.to.c / PANEL, filter_numbers(&s), grad_w_filter);
+    plain_split(p, s.from.c * s.to.c / s.panel, filter_numbers(&s), grad_w_filter);
     if (!p->out[CONV2D_GRAD_W_DB])
         return;
     for (int k = 1; k < n_parts(p, &s); k++)
@@ -376,9 +410,9 @@ static int has_type(const struct cpu *b, const struct graph *g, const struct nod
            (n->op != OP_conv2d_grad_w || g->value[n->out[CONV2D_GRAD_W_DW]].dtype == DTYPE_F32);
 }
 
-/* The conditions: float32, or bfloat16 that is widened; a 3 x 3 filter, stride 1, no dilation, one
- * group; whole panels of channels; for each thread enough tiles to pay for the filter's transform;
- * and bounded memory, since each thread sums a gradient of its own. */
+/* The conditions: AVX-512 or AVX2; float32, or bfloat16 that is widened; a 3 x 3 filter, stride 1,
+ * no dilation, one group; whole panels of channels; for each thread enough tiles to pay for the
+ * filter's transform; and bounded memory, since each thread sums a gradient of its own. */
 int winograd_fits(const struct cpu *b, const struct graph *g, const struct node *n)
 {
     const struct shape *w = cpu_conv_filter(g, n), *to = to_of(g, n);
@@ -388,11 +422,11 @@ int winograd_fits(const struct cpu *b, const struct graph *g, const struct node 
         if (n->attr.conv.stride[i] != 1 || n->attr.conv.dilation[i] != 1 ||
             n->attr.conv.pad[i] > 2 || w->dim[2 + i] != 3)
             return 0;
-    if (n->attr.conv.groups != 1 || !outer_available() || !has_type(b, g, n))
+    if (!(outer_available() || tile_available()) || n->attr.conv.groups != 1 || !has_type(b, g, n))
         return 0;
     if (n->op == OP_conv2d && n->attr.conv.act != ACT_NONE && n->attr.conv.act != ACT_RELU)
         return 0;
-    return w->dim[0] % PANEL == 0 && w->dim[1] % PANEL == 0 &&
+    return w->dim[0] % MOST_PANEL == 0 && w->dim[1] % MOST_PANEL == 0 &&
            tiles >= (int64_t)LEAST_TILES * b->n_threads &&
            POINTS * w->dim[0] * w->dim[1] * b->n_threads <= MOST_SUMS;
 }
@@ -402,7 +436,7 @@ int winograd_make(struct cpu *b, const struct graph *g, const struct node *n, st
 {
     const struct shape *w = cpu_conv_filter(g, n);
     const int64_t K = w->dim[0], C = w->dim[1];
-    const size_t filter = (size_t)(POINTS * K * C) * sizeof(float);
+    const size_t filter = (size_t)(POINTS * filter_point(K, C)) * sizeof(float);
     const size_t tiles = (size_t)(tile_numbers(K) + tile_numbers(C)) * sizeof(float);
 
     if (n->op == OP_conv2d_grad_w)

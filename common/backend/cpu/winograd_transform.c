@@ -3,6 +3,7 @@
 #include "backend/cpu/winograd_transform.h"
 
 #include "backend/cpu/plain.h"
+#include "backend/cpu/registers.h"
 #include "backend/cpu/vector.h"
 #include "tensor/half.h"
 
@@ -87,30 +88,69 @@ static inline void times_g_t(const lanes *u, int step, lanes *to, int to_step)
     to[2 * to_step] = half + u[3 * step];
 }
 
-OF_TYPE void x_of(const void *const *pixel, int64_t c, enum dtype type, float *to)
+/* Row i of B^T d, for the pixels of column j: the difference or sum of two of them. */
+OF_TYPE void x_column(const void *const *pixel, int i, int j, int64_t at, enum dtype type,
+                      int is_whole, lanes *to)
+{
+    static const int first[4] = {0, 1, 2, 1}, second[4] = {2, 2, 1, 3};
+    const void *const two[2] = {pixel[4 * first[i] + j], pixel[4 * second[i] + j]};
+    lanes d[2];
+
+    if (is_whole) {
+        winograd_read(two[0], at, type, &d[0]);
+        winograd_read(two[1], at, type, &d[1]);
+    } else {
+        read_pixels(two, 2, at, type, d);
+    }
+    *to = i == 1 ? d[0] + d[1] : d[0] - d[1];
+}
+
+/* Row by row, so that all stays in registers: a pixel is read twice instead. */
+OF_TYPE void x_of(const void *const *pixel, int64_t c, enum dtype type, int64_t panel, int is_whole,
+                  float *to)
 {
     for (int64_t at = 0; at < c; at += LANES) {
-        lanes d[POINTS];
+        float *point = to + in_panels(at, panel);
 
-        read_pixels(pixel, POINTS, at, type, d);
-        for (int i = 0; i < 4; i++)
-            times_b(d + i, 4);
-        for (int i = 0; i < 4; i++)
-            times_b(d + 4 * i, 1);
-        for (int i = 0; i < POINTS; i++)
-            *(lanes *)(to + i * TILES * c + in_panels(at)) = d[i];
+        UNROLL
+        for (int i = 0; i < 4; i++) {
+            lanes d[4];
+
+            for (int j = 0; j < 4; j++)
+                x_column(pixel, i, j, at, type, is_whole, &d[j]);
+            times_b(d, 1);
+            for (int j = 0; j < 4; j++, point += tiles_point(c))
+                *(lanes *)point = d[j];
+        }
     }
 }
 
-CPU_CLONES void transform_x(const void *const *pixel, int64_t c, enum dtype type, float *to)
+static int cpu_winograd_is_whole(const void *const *pixel)
 {
-    if (type == DTYPE_F32)
-        x_of(pixel, c, DTYPE_F32, to);
-    else
-        x_of(pixel, c, DTYPE_BF16, to);
+    int is_whole = 1;
+
+    for (int i = 0; i < POINTS; i++)
+        is_whole &= pixel[i] != NULL;
+    return is_whole;
 }
 
-OF_TYPE void dy_of(const void *const *pixel, int64_t c, enum dtype type, float *to, float *sum)
+CPU_CLONES void transform_x(const void *const *pixel, int64_t c, enum dtype type, int64_t panel,
+                            float *to)
+{
+    const int is_whole = cpu_winograd_is_whole(pixel);
+
+    if (type == DTYPE_F32 && is_whole)
+        x_of(pixel, c, DTYPE_F32, panel, 1, to);
+    else if (type == DTYPE_F32)
+        x_of(pixel, c, DTYPE_F32, panel, 0, to);
+    else if (is_whole)
+        x_of(pixel, c, DTYPE_BF16, panel, 1, to);
+    else
+        x_of(pixel, c, DTYPE_BF16, panel, 0, to);
+}
+
+OF_TYPE void dy_of(const void *const *pixel, int64_t c, enum dtype type, int64_t panel, float *to,
+                   float *sum)
 {
     for (int64_t at = 0; at < c; at += LANES) {
         lanes y[4], half[8], d[POINTS];
@@ -123,17 +163,17 @@ OF_TYPE void dy_of(const void *const *pixel, int64_t c, enum dtype type, float *
         for (int i = 0; i < 4; i++)
             times_a(half + 2 * i, 1, d + 4 * i, 1);
         for (int i = 0; i < POINTS; i++)
-            *(lanes *)(to + i * TILES * c + in_panels(at)) = d[i];
+            *(lanes *)(to + i * tiles_point(c) + in_panels(at, panel)) = d[i];
     }
 }
 
-CPU_CLONES void transform_dy(const void *const *pixel, int64_t c, enum dtype type, float *to,
-                             float *sum)
+CPU_CLONES void transform_dy(const void *const *pixel, int64_t c, enum dtype type, int64_t panel,
+                             float *to, float *sum)
 {
     if (type == DTYPE_F32)
-        dy_of(pixel, c, DTYPE_F32, to, sum);
+        dy_of(pixel, c, DTYPE_F32, panel, to, sum);
     else
-        dy_of(pixel, c, DTYPE_BF16, to, sum);
+        dy_of(pixel, c, DTYPE_BF16, panel, to, sum);
 }
 
 /* y = act(y + bias + pixel i of `add`) for the vector of channels at `at` */
@@ -154,14 +194,14 @@ OF_TYPE void winograd_finish(const struct transform_end *end, enum dtype type, i
         *y = (lanes)((lane_bits)*y & ~(lane_bits)(*y < 0));
 }
 
-OF_TYPE void m_of(const float *m, int64_t c, const struct transform_end *end, enum dtype type,
-                  void *const *pixel)
+OF_TYPE void m_of(const float *m, int64_t c, int64_t panel, const struct transform_end *end,
+                  enum dtype type, void *const *pixel)
 {
     for (int64_t at = 0; at < c; at += LANES) {
         lanes d[POINTS], half[8], y[4];
 
         for (int i = 0; i < POINTS; i++)
-            d[i] = *(const lanes *)(m + i * TILES * c + in_panels(at));
+            d[i] = *(const lanes *)(m + i * tiles_point(c) + in_panels(at, panel));
         for (int i = 0; i < 4; i++)
             times_a_t(d + i, 4, half + i, 4);
         for (int i = 0; i < 2; i++)
@@ -174,13 +214,13 @@ OF_TYPE void m_of(const float *m, int64_t c, const struct transform_end *end, en
     }
 }
 
-CPU_CLONES void transform_m(const float *m, int64_t c, const struct transform_end *end,
-                            void *const *pixel)
+CPU_CLONES void transform_m(const float *m, int64_t c, int64_t panel,
+                            const struct transform_end *end, void *const *pixel)
 {
     if (end->type == DTYPE_F32)
-        m_of(m, c, end, DTYPE_F32, pixel);
+        m_of(m, c, panel, end, DTYPE_F32, pixel);
     else
-        m_of(m, c, end, DTYPE_BF16, pixel);
+        m_of(m, c, panel, end, DTYPE_BF16, pixel);
 }
 
 /* ---- filters ---- */
@@ -190,11 +230,11 @@ static int64_t filter_row(const struct filter *f, int64_t number)
     return number / f->rows * f->per_panel + number % f->rows * f->per_row;
 }
 
-/* The taps of PANEL columns, from number `first` of w on. */
+/* The taps of a panel's columns, from number `first` of w on. */
 OF_TYPE void read_taps(const struct filter *f, const void *w, enum dtype type, int64_t first,
-                       float tap[TAPS][PANEL])
+                       float tap[TAPS][MOST_PANEL])
 {
-    for (int64_t j = 0; j < PANEL; j++)
+    for (int64_t j = 0; j < f->panel; j++)
         for (int t = 0; t < TAPS; t++) {
             const int64_t at = first + j * f->per_column + t;
 
@@ -207,14 +247,14 @@ OF_TYPE void read_taps(const struct filter *f, const void *w, enum dtype type, i
 CPU_CLONES void transform_w(const struct filter *f, const void *w, enum dtype type, int64_t number,
                             float *to)
 {
-    const int64_t each = f->panels * f->rows * PANEL, first = filter_row(f, number);
-    float tap[TAPS][PANEL];
+    const int64_t each = filter_point(f->panels * f->panel, f->rows), first = filter_row(f, number);
+    float tap[TAPS][MOST_PANEL];
 
     if (type == DTYPE_F32)
         read_taps(f, w, DTYPE_F32, first, tap);
     else
         read_taps(f, w, DTYPE_BF16, first, tap);
-    for (int64_t at = 0; at < PANEL; at += LANES) {
+    for (int64_t at = 0; at < f->panel; at += LANES) {
         lanes g[TAPS], half[12], d[POINTS];
 
         for (int t = 0; t < TAPS; t++)
@@ -224,21 +264,21 @@ CPU_CLONES void transform_w(const struct filter *f, const void *w, enum dtype ty
         for (int i = 0; i < 4; i++)
             times_g(half + 3 * i, 1, d + 4 * i, 1);
         for (int i = 0; i < POINTS; i++)
-            *(lanes *)(to + i * each + number * PANEL + at) = d[i];
+            *(lanes *)(to + i * each + number * f->panel + at) = d[i];
     }
 }
 
 CPU_CLONES void transform_u(const struct filter *f, const float *u, int64_t number, int adds,
                             float *dw)
 {
-    const int64_t each = f->panels * f->rows * PANEL;
-    float tap[TAPS][PANEL];
+    const int64_t each = filter_point(f->panels * f->panel, f->rows);
+    float tap[TAPS][MOST_PANEL];
 
-    for (int64_t at = 0; at < PANEL; at += LANES) {
+    for (int64_t at = 0; at < f->panel; at += LANES) {
         lanes d[POINTS], half[12], g[TAPS];
 
         for (int i = 0; i < POINTS; i++)
-            d[i] = *(const lanes *)(u + i * each + number * PANEL + at);
+            d[i] = *(const lanes *)(u + i * each + number * f->panel + at);
         for (int i = 0; i < 4; i++)
             times_g_t(d + i, 4, half + i, 4);
         for (int i = 0; i < 3; i++)
@@ -247,7 +287,7 @@ CPU_CLONES void transform_u(const struct filter *f, const float *u, int64_t numb
             *(lanes *)(tap[t] + at) = g[t];
     }
     dw += filter_row(f, number);
-    for (int64_t j = 0; j < PANEL; j++)
+    for (int64_t j = 0; j < f->panel; j++)
         for (int t = 0; t < TAPS; t++) {
             float *to = dw + j * f->per_column + t;
 

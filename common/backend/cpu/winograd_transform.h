@@ -13,10 +13,14 @@
  * or BF16: BF16 is widened when it is read, and a result is rounded once, when it is written.
  * Gradients of filters are F32.
  *
- * Channels lie in panels of 64, so that a row of a panel is what outer.h reads at once:
+ * Channels lie in panels, and a row of a panel is what outer.h reads at once: 64 channels with
+ * AVX-512, 16 with AVX2 (`panel`, a multiple of 16).
  *
- *   tiles    [16 points][panels of channels][96][64]
- *   filter   [16 points][panels of columns][rows][64]      columns: the channels of the result
+ *   tiles    [16 points][panels of channels][96][panel]
+ *   filter   [16 points][panels of columns][rows][panel]     columns: the channels of the result
+ *
+ * A vector lies between one point and the next: the points of a tile would else all have the same
+ * place in a cache of few ways.
  *
  * For winograd.c.
  *
@@ -28,17 +32,25 @@
 
 #include "tensor/dtype.h"
 
-enum { POINTS = 16, TAPS = 9, PANEL = 64, TILES = 96 };
+enum { POINTS = 16, TAPS = 9, TILES = 96, MOST_PANEL = 64, POINT_GAP = 16 };
 
 /* Channel `at` of a tile, in an array of panels. */
-static inline int64_t in_panels(int64_t at) { return at / PANEL * PANEL * TILES + at % PANEL; }
+static inline int64_t in_panels(int64_t at, int64_t panel)
+{
+    return at / panel * panel * TILES + at % panel;
+}
+
+/* From a point to the next: of tiles of c channels, and of a filter of c * k numbers. */
+static inline int64_t tiles_point(int64_t c) { return TILES * c + POINT_GAP; }
+static inline int64_t filter_point(int64_t c, int64_t k) { return c * k + POINT_GAP; }
 
 /* to[point] of one tile: B^T x B of its 16 pixels, each c channels long; NULL: a pixel of zeros */
-void transform_x(const void *const *pixel, int64_t c, enum dtype type, float *to);
+void transform_x(const void *const *pixel, int64_t c, enum dtype type, int64_t panel, float *to);
 
 /* to[point] of one tile: A dy A^T of its 4 pixels.  sum[c] += the four pixels, unless it is NULL.
  */
-void transform_dy(const void *const *pixel, int64_t c, enum dtype type, float *to, float *sum);
+void transform_dy(const void *const *pixel, int64_t c, enum dtype type, int64_t panel, float *to,
+                  float *sum);
 
 /* The operations that follow a convolution.  bias, add: or NULL. */
 struct transform_end {
@@ -50,17 +62,18 @@ struct transform_end {
 
 /* The 4 pixels of one tile: A^T m A, plus the bias, plus `add`.  Pixels that are NULL are left
  * out. */
-void transform_m(const float *m, int64_t c, const struct transform_end *end, void *const *pixel);
+void transform_m(const float *m, int64_t c, int64_t panel, const struct transform_end *end,
+                 void *const *pixel);
 
 /* Column j of row `row` in panel b of the filter has its taps at w[first + j * step]; taps are
  * TAPS numbers, or, turned by 180 degrees, the same from the last to the first. */
 struct filter {
-    int64_t rows, panels;
+    int64_t panel, rows, panels;
     int64_t per_panel, per_row, per_column; /* distances in w */
     int is_turned;
 };
 
-/* Row `number`, of all panels' rows: to[point][row][PANEL] = G w G^T */
+/* Row `number`, of all panels' rows: to[point][row][panel] = G w G^T */
 void transform_w(const struct filter *f, const void *w, enum dtype type, int64_t number, float *to);
 
 /* The way back, for the gradient: dw = G^T u G, or dw += that */
