@@ -10,7 +10,7 @@
 #include "config/option.h"
 #include "config/words.h"
 
-enum { CLUSTER_MAX_RANKS = 65536 };
+enum { CLUSTER_MAX_RANKS = 131072 };
 
 #define CLUSTER_ENCRYPT_LIST(X) \
     X(CLUSTER_ENCRYPT_AUTO, "auto") X(CLUSTER_ENCRYPT_ON, "on") X(CLUSTER_ENCRYPT_OFF, "off")

@@ -176,8 +176,10 @@ void driver_leave(struct driver *d)
         due = min_i64(due, d->ending.obeys_until_ms);
     if (d->stage == STAGE_ENDING && d->ending.conns_until_ms > d->now_ms)
         due = min_i64(due, d->ending.conns_until_ms);
-    if (d->stage < STAGE_ENDING && d->stage != STAGE_TRAIN) /* in training it looks at all ranks */
-        due = min_i64(due, deadline_due(d) > d->now_ms ? deadline_due(d) : d->now_ms + CHECK_MS);
+    if (d->stage < STAGE_ENDING) {
+        const int64_t next = deadline_to_look(d);
+        due = min_i64(due, next > d->now_ms ? next : d->now_ms + CHECK_MS);
+    }
     if (d->stage == STAGE_WAIT && d->formation.recovery.settled_ms > d->now_ms)
         due = min_i64(due, d->formation.recovery.settled_ms);
     session_leave(&d->clock, due);

@@ -19,8 +19,10 @@ static void begin_stage(struct driver *d, enum stage stage, enum phase phase)
 
 void driver_moved(struct driver *d, int rank, const struct progress *p)
 {
-    if (watch_moved(&d->watch, rank, p))
-        stranger_at_data_port(&d->membership, rank, p->n_strangers);
+    if (!watch_moved(&d->watch, rank, p))
+        return;
+    stranger_at_data_port(&d->membership, rank, p->n_strangers);
+    recover_moved(&d->formation, rank);
 }
 
 /* ---- opening ---- */

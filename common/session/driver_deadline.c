@@ -118,6 +118,15 @@ int64_t deadline_due(const struct driver *d)
     return min_i64(leave_until_ms, deadline_of_stage(d));
 }
 
+int64_t deadline_to_look(const struct driver *d)
+{
+    if (d->stage == STAGE_TRAIN)
+        return INT64_MAX;
+    if (d->stage == STAGE_WAIT)
+        return pause_is_on(d) ? INT64_MAX : d->formation.recovery.wait_until_ms;
+    return deadline_of_stage(d);
+}
+
 /* 1: gathering waits for this rank: for a follower, or once all seats are taken for its Ready. */
 static int deadline_is_missing(const struct driver *d, int rank)
 {

@@ -95,6 +95,7 @@ void recover_note(struct formation *f, const struct cause *c)
         return;
     r->since_ns = f->d->now_ns;
     r->newest_step = 0;
+    r->is_noted = 0;
     r->is_midstep = 0;
     r->steps_lost = 0;
 }
@@ -216,8 +217,19 @@ void recover_note_progress(struct formation *f)
         r->resume = d->stage;
     r->is_midstep |= d->stage == STAGE_TRAIN && d->formation.n_answers < d->membership.n_ranks;
     r->newest_step = max_i64(r->newest_step, d->run.step);
+    if (d->stage == STAGE_WAIT && r->is_noted)
+        return; /* recover_moved has noted what ranks have told since then */
+    r->is_noted = 1;
     for (int k = 0; k < d->membership.n_ranks; k++)
         r->newest_step = max_i64(r->newest_step, d->seats[k].at.step);
+}
+
+void recover_moved(struct formation *f, int rank)
+{
+    struct recovery *r = &f->recovery;
+    ASSERT(rank >= 0 && rank < f->d->n_seats);
+    if (r->since_ns != 0 && r->is_noted && rank < f->d->membership.n_ranks)
+        r->newest_step = max_i64(r->newest_step, f->d->seats[rank].at.step);
 }
 
 /* A large job loses whole machines, one connection after another, and the others should form again

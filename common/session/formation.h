@@ -29,6 +29,7 @@ struct recovery {       /* driver_recover.c: from a loss to the next completed s
     int is_wait_said;      /* 1: the log says that the job waits */
     int is_orderly;        /* STAGE_WAIT: 1: no replacement is needed, as ranks left in order */
     int64_t newest_step;   /* the newest step at which a rank was seen */
+    int is_noted;          /* 1: all ranks were looked at for that in this recovery */
     int is_midstep;        /* 1: a step was under way */
     int64_t steps_lost;
     int64_t suspect_from; /* from this step on sums may mix different steps; -1: none */
@@ -69,7 +70,10 @@ int recover_is_possible(const struct driver *d, int rank);      /* without this 
 int recover_may(const struct driver *d, const struct cause *c); /* 1: the cause need not end it */
 int recover_is_fruitless(struct formation *f, const struct cause *c); /* counts it */
 void recover_note(struct formation *f, const struct cause *c);        /* the first one, and where */
+/* A rank is lost: note the newest step of all ranks.  While the others wait, many more may be lost,
+ * and the ranks are looked at once: from then on recover_moved notes each that tells of a step. */
 void recover_note_progress(struct formation *f);
+void recover_moved(struct formation *f, int rank);
 void recover_settle(struct formation *f); /* wait until no more losses come */
 /* For a driver that was the standby: the ranks of the last formation that have not come were lost
  * together with the driver before.  Logs them; the cause, whose text is for free(). */

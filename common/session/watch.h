@@ -102,6 +102,10 @@ int64_t deadline_ms(const struct driver *d);       /* how long this stage may ta
 int64_t deadline_of_stage(const struct driver *d); /* its end; session ms, INT64_MAX: none */
 /* The same, or the earlier time at which an engine should have left the formation before. */
 int64_t deadline_due(const struct driver *d);
+/* When to compute deadline_due again, apart from the regular checks, which are enough where it
+ * depends on all ranks.  Its own cost does not grow with the ranks, as it is asked after each
+ * event. */
+int64_t deadline_to_look(const struct driver *d);
 /* The time for which an engine may still be in this phase after it was told to leave a formation.
  * It leaves a collective at once, but finishes other work first. */
 int64_t deadline_of_leaving(const struct driver *d, enum phase phase);

@@ -25,7 +25,7 @@ enum {
     /* Hello.protocol of this program.  A driver takes only followers of its own version and
      * protocol, so fields may be added and given meaning without raising it between versions. */
     MSG_PROTOCOL = 4,
-    MSG_MAX_RANKS = 65536,
+    MSG_MAX_RANKS = 131072,
     MSG_MAX_TENSORS = 1 << 20,
     MSG_MAX_NAME = 512,         /* names of tensors, hosts, devices */
     MSG_MAX_LAUNCH = 128,       /* a launcher's name of a job */

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""swarm - measures the cost of the control plane with up to 10,000 ranks.
+"""swarm - measures the cost of the control plane with up to 100,000 ranks.
 
-    swarm.py [--build DIR] [--ranks N]... [--rounds N] [--plain] [--json FILE] [--record]
+    swarm.py [--build DIR] [--ranks N]... [--rounds N] [--plain] [--beat S] [--json FILE] [--record]
     swarm.py --check N [--build DIR] [--plain]     test it with N ranks; no figure is judged
     swarm.py --plot FILE.png --json FILE           draw the figures that --json kept
 
@@ -66,9 +66,13 @@ class Failed(Exception):
 def need_files(n_ranks):
     want = n_ranks + SPARE_FILES
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < want:
+    if hard == resource.RLIM_INFINITY or hard >= want:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (want, want))  # the administrator may
+    except (OSError, ValueError):
         raise Failed(f"{n_ranks} ranks need {want} open files in each of two processes, and this "
-                     f"one may have {hard}: raise the hard limit (ulimit -Hn)")
+                     f"one may have {hard}: raise the hard limit (ulimit -Hn)") from None
 
 
 def start_driver(folder, tools, n_ranks, plain):
@@ -188,7 +192,8 @@ def measure_all(args):
     for n_ranks in args.ranks:
         runs = []
         for i in range(args.rounds):
-            runs.append(measure(args.build, n_ranks, args.plain, beat_seconds(n_ranks)))
+            beat_s = args.beat or beat_seconds(n_ranks)
+            runs.append(measure(args.build, n_ranks, args.plain, beat_s))
             print(f"{n_ranks} ranks, round {i + 1}: join {runs[-1]['join_s']:.2f} s, "
                   f"{runs[-1]['kib']:.1f} KiB per follower", file=sys.stderr)
         rows.append(middle(runs))
@@ -326,6 +331,8 @@ def main():
                         help=f"may be repeated (default {RANKS})")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--plain", action="store_true", help="without TLS")
+    parser.add_argument("--beat", type=int, metavar="SECONDS",
+                        help="of heartbeats alone (default: two of their intervals)")
     parser.add_argument("--check", type=int, metavar="N", help="only that it works")
     parser.add_argument("--json", metavar="FILE", help="where the figures go, or come from")
     parser.add_argument("--plot", metavar="PNG")

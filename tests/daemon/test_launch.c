@@ -137,7 +137,7 @@ struct bad {
 };
 
 static const struct bad bad[] = {
-    {{"RANK=two"}, "RANK is \"two\", want an integer from 0 to 65535; unset it, or give --rank"},
+    {{"RANK=two"}, "RANK is \"two\", want an integer from 0 to 131071; unset it, or give --rank"},
     {{"RANK=-1"}, "RANK is \"-1\""},
     {{"RANK=1x"}, "RANK is \"1x\""},
     {{"RANK= 1"}, "RANK is \" 1\""},
@@ -149,7 +149,7 @@ static const struct bad bad[] = {
     {{"MASTER_PORT=tcp://10.0.0.1:80"}, "MASTER_PORT is \"tcp://"},
     {{"OMPI_COMM_WORLD_RANK=?"}, "OMPI_COMM_WORLD_RANK is \"?\""},
     {{"LOCAL_RANK=x"},
-     "LOCAL_RANK is \"x\", want an integer from 0 to 65535; unset it, or give --dev"},
+     "LOCAL_RANK is \"x\", want an integer from 0 to 131071; unset it, or give --dev"},
     {{"TF_CONFIG={"}, "TF_CONFIG is not JSON; unset it, or give --nranks"},
     {{"TF_CONFIG=[]"}, "TF_CONFIG wants {\"cluster\": "},
     {{"TF_CONFIG={\"cluster\": {\"ps\": [\"a:1\"], \"worker\": [\"b:1\"]}, \"task\": {\"type\": "

@@ -322,8 +322,8 @@ static const struct bad texts[] = {
      "f:3:30: cluster.heartbeat_timeout is 0.5, want a number from 2 to 3600 seconds"},
     {HEAD "cluster: {deadlines: {step: 0}}",
      "f:3:29: cluster.deadlines.step is 0, want a number from 0.1 to 1000000 seconds"},
-    {HEAD "cluster: {spares: 70000}",
-     "f:3:19: cluster.spares is 70000, want an integer from 0 to 65536 ranks"},
+    {HEAD "cluster: {spares: 140000}",
+     "f:3:19: cluster.spares is 140000, want an integer from 0 to 131072 ranks"},
 };
 
 static const struct bad sets[] = {

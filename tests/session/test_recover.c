@@ -2,6 +2,18 @@
  * engines and followers. */
 #include "rig.h"
 
+static void beat(struct rig *r, int conn, enum phase phase, int64_t step)
+{
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Heartbeat h = WIRE__HEARTBEAT__INIT;
+    h.phase = (Wire__Phase)phase;
+    h.step = step;
+    m.generation = r->command->generation;
+    m.body_case = WIRE__CONTROL__BODY_HEARTBEAT;
+    m.heartbeat = &h;
+    rig_message(r, conn, &m);
+}
+
 /* ---- losses ---- */
 
 static void a_spare_takes_the_place_at_once(void **state)
@@ -108,6 +120,32 @@ static void a_second_loss_does_not_hide_the_lost_step(void **state)
     rig_report(&r, 0, step);
     assert_int_equal(rig_event(&r, EVENT_RECOVERED)->recovered.steps_lost, 1);
     rig_free(&r);
+}
+
+/* A rank tells of a newer step between two losses of the same moment, or behind the last. */
+static void a_step_told_after_a_loss_counts(void **state)
+{
+    (void)state;
+    for (int at = 0; at < 2; at++) {
+        struct rig r;
+        struct driver_options o = rig_elastic(4);
+        rig_train(&r, &o);
+        rig_close(&r, 1);
+        if (at == 0)
+            beat(&r, 3, PHASE_FORWARD, 2);
+        rig_close(&r, 2);
+        if (at == 1)
+            beat(&r, 3, PHASE_FORWARD, 2);
+        rig_come(&r, 5, -1);
+        rig_come(&r, 6, -1);
+        RIG_ALL(&r, CMD_PREPARE, 0, 0, 3, 5, 6);
+        RIG_ALL(&r, CMD_FORM, 0, 0, 3, 5, 6);
+        struct report *step = report_new(REPORT_STEP, 2);
+        step->step.step = 1;
+        rig_report(&r, 0, step);
+        assert_int_equal(rig_event(&r, EVENT_RECOVERED)->recovered.steps_lost, 2);
+        rig_free(&r);
+    }
 }
 
 /* Each loss has its own count of lost steps.  A loss between two steps costs no step. */
@@ -437,17 +475,6 @@ static void who_leaves_in_order_is_not_waited_for(void **state)
 
 /* ---- ranks that hang ---- */
 
-static void beat(struct rig *r, int conn, enum phase phase)
-{
-    Wire__Control m = WIRE__CONTROL__INIT;
-    Wire__Heartbeat h = WIRE__HEARTBEAT__INIT;
-    h.phase = (Wire__Phase)phase;
-    m.generation = r->command->generation;
-    m.body_case = WIRE__CONTROL__BODY_HEARTBEAT;
-    m.heartbeat = &h;
-    rig_message(r, conn, &m);
-}
-
 /* While the ranks connect, a rank that hangs cannot be told from the others.  Later it can be told,
  * because it does not leave. */
 static void who_hangs_in_form_is_named_soon_after(void **state)
@@ -463,8 +490,8 @@ static void who_hangs_in_form_is_named_soon_after(void **state)
     assert_int_equal(r.command->kind, CMD_FORM);
     for (int i = 0; i < 40 && r.command->kind == CMD_FORM; i++) {
         rig_wait(&r, 1000);
-        beat(&r, 1, PHASE_FORM);
-        beat(&r, 2, PHASE_FORM);
+        beat(&r, 1, PHASE_FORM, 0);
+        beat(&r, 2, PHASE_FORM, 0);
     }
     assert_int_equal(r.command->kind, CMD_PREPARE); /* cluster.deadlines.form: all once more */
     assert_int_equal(rig_count(&r, EVENT_LOST), 0);
@@ -472,8 +499,8 @@ static void who_hangs_in_form_is_named_soon_after(void **state)
     RIG_ALL(&r, CMD_PREPARE, 0, 1);
     for (int i = 0; i < 7 && rig_count(&r, EVENT_LOST) == 0; i++) {
         rig_wait(&r, 1000);
-        beat(&r, 1, PHASE_IDLE);
-        beat(&r, 2, PHASE_FORM);
+        beat(&r, 1, PHASE_IDLE, 0);
+        beat(&r, 2, PHASE_FORM, 0);
     }
     assert_has(rig_event(&r, EVENT_LOST)->text, "rank 2 (h2) hangs in form: it was told to leave");
     assert_int_equal(r.sent[2]->body_case, WIRE__CONTROL__BODY_ABORT);
@@ -493,7 +520,7 @@ static void who_prepares_is_not_hurried(void **state)
     rig_gather(&r, 2);
     for (int i = 0; i < 200; i++) {
         rig_wait(&r, 1000);
-        beat(&r, 1, PHASE_PREPARE);
+        beat(&r, 1, PHASE_PREPARE, 0);
     }
     assert_int_equal(rig_count(&r, EVENT_LOST), 0);
     rig_free(&r);
@@ -519,6 +546,7 @@ int main(void)
         cmocka_unit_test(who_leaves_in_order_is_not_waited_for),
         cmocka_unit_test(who_hangs_in_form_is_named_soon_after),
         cmocka_unit_test(who_prepares_is_not_hurried),
+        cmocka_unit_test(a_step_told_after_a_loss_counts),
         cmocka_unit_test(a_loss_between_steps_costs_no_step),
         cmocka_unit_test(an_epoch_that_was_not_ended_is_ended_again),
         cmocka_unit_test(a_lost_state_is_trained_again_before_it_is_validated),

@@ -9,7 +9,7 @@
 #include "base/util.h"
 #include "pretend.h"
 
-enum { RANKS_PER_HOST = 8 };
+enum { RANKS_PER_HOST = 8, RANKS_PER_ADDRESS = 16384 };
 
 /* ---- in the place of an engine ---- */
 
@@ -190,6 +190,20 @@ static void on_connected(uv_connect_t *req, int status)
     }
 }
 
+/* One address has too few ports for all: each 127.0.0.x takes some of them. */
+static int bind_member(struct member *m)
+{
+    struct sockaddr_in from;
+    char address[16];
+    int rc;
+
+    if (m->number < RANKS_PER_ADDRESS)
+        return 0;
+    snprintf(address, sizeof address, "127.0.0.%d", 1 + m->number / RANKS_PER_ADDRESS);
+    rc = uv_ip4_addr(address, 0, &from);
+    return rc < 0 ? rc : uv_tcp_bind(conn_socket(m->conn), (struct sockaddr *)&from, 0);
+}
+
 void member_start(struct member *m, struct crowd *c, int number)
 {
     struct err err;
@@ -201,8 +215,10 @@ void member_start(struct member *m, struct crowd *c, int number)
         finish(m, STATUS_FAILED, err.msg);
         return;
     }
-    rc = uv_tcp_connect(&m->connecting, conn_socket(m->conn), (struct sockaddr *)&c->driver,
-                        on_connected);
+    rc = bind_member(m);
+    if (rc == 0)
+        rc = uv_tcp_connect(&m->connecting, conn_socket(m->conn), (struct sockaddr *)&c->driver,
+                            on_connected);
     if (rc < 0) {
         conn_abort(m->conn);
         m->conn = NULL;

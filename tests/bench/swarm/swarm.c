@@ -76,6 +76,7 @@ struct swarm {
     struct mark mark[MOMENT_COUNT];
     int64_t until_ns, give_up_ns; /* the earliest and the latest end of this stage */
     char *failure;                /* NULL: none */
+    long n_seen;                  /* bytes of the driver's events that were searched */
 };
 
 #define SECOND INT64_C(1000000000)
@@ -83,7 +84,7 @@ struct swarm {
 #define AT(field) offsetof(struct options, field)
 
 static const struct arg args[] = {
-    {{"n", OPT_INT, AT(n), NULL, 3, 65535, .help = "followers"}, "N"},
+    {{"n", OPT_INT, AT(n), NULL, 3, 131071, .help = "followers"}, "N"},
     {{"port", OPT_INT, AT(port), NULL, 1, 65535, .help = "of the driver, on 127.0.0.1"}, "PORT"},
     {{"driver-pid", OPT_INT, AT(driver_pid), NULL, 1, INT32_MAX, .help = "to see what it uses"},
      "PID"},
@@ -236,15 +237,21 @@ static const char *awaited_event(enum stage s)
     return s == STAGE_SETTLE ? "\"first_step\"" : s == STAGE_NOTED ? "\"recovered\"" : NULL;
 }
 
-static int is_noted(const struct swarm *s)
+/* The events are read once, on from where the last search ended: with many ranks they are long. */
+static int is_noted(struct swarm *s)
 {
     const char *what = awaited_event(s->stage);
     char line[4096];
     int is_found = !what;
     FILE *f = is_found ? NULL : fopen(s->options.events, "r");
 
-    while (f && !is_found && fgets(line, sizeof line, f))
+    if (f && fseek(f, s->n_seen, SEEK_SET) < 0)
+        fail(s, "%s cannot be searched", s->options.events);
+    while (f && !is_found && fgets(line, sizeof line, f)) {
         is_found = strstr(line, what) != NULL;
+        if (strchr(line, '\n'))
+            s->n_seen = ftell(f);
+    }
     if (f)
         fclose(f);
     return is_found;
@@ -260,7 +267,7 @@ static void give_up(struct swarm *s)
              (int)s->options.patience_s);
 }
 
-static int is_over(const struct swarm *s, int64_t now)
+static int is_over(struct swarm *s, int64_t now)
 {
     return awaited(s->stage) == HEARD_COUNT && now >= s->until_ns && is_noted(s);
 }
