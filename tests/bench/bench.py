@@ -336,6 +336,30 @@ def record(text, path=os.path.join(HERE, "RESULTS.md")):
             file.write(line + "\n")
 
 
+def arguments(doc):
+    """A parser with the options of the benchmarks beside this file."""
+    parser = argparse.ArgumentParser(description=doc.split("\n", maxsplit=1)[0])
+    parser.add_argument("--build", type=os.path.abspath, default=default_build())
+    parser.add_argument("--record", action="store_true", help="append to RESULTS.md")
+    parser.add_argument("--check", action="store_true", help="only that it works")
+    return parser
+
+
+def section(name, prose, rows):
+    """A section of RESULTS.md: the heading, what was measured and how, and the table's lines."""
+    commit, machine = commit_and_cpu()
+    return "\n".join([f"## {name}, {time.strftime('%Y-%m-%d %H:%M')}, commit {commit}", "",
+                      *textwrap.wrap(f"{machine}; {prose}", 100), "", *rows]) + "\n"
+
+
+def conclude(args, text, met):
+    """Show the section, record it on request, and return the exit status."""
+    print("\n" + text)
+    if args.record:
+        record(text)
+    return 0 if met else 1
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--build", default=default_build())

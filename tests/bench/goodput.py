@@ -26,7 +26,6 @@ The goal is 99 % at a loss a minute, and 95 % at one in 15 s.  --record appends 
 RESULTS.md beside this file.  Exit status 1: a goal is missed, or the bits differ; 77: there is no
 right to make network namespaces.
 """
-import argparse
 import csv
 import json
 import os
@@ -35,7 +34,6 @@ import signal
 import statistics
 import subprocess
 import sys
-import textwrap
 import time
 
 import bench
@@ -227,15 +225,13 @@ def settings(args):
 
 
 def describe(args, rows, load, met):
-    commit, machine = bench.commit_and_cpu()
     more = "".join(f" --set {key}={value}" for key, value in args.job.items())
-    text = (f"{machine}; `goodput.py --minutes {args.minutes:g}{more}`: {args.ranks} ranks on "
+    text = (f"`goodput.py --minutes {args.minutes:g}{more}`: {args.ranks} ranks on "
             f"{N_HOSTS} network namespaces, an MLP of 32 hidden units, {args.ranks} shares.  Load "
             f"average before {load[0]:.1f}, after {os.getloadavg()[0]:.1f} (its own is many).  "
             f"Goal: 99 % at a loss a minute, 95 % at one in 15 s, equal bits: "
             f"{'met' if met else 'MISSED'}.")
-    return "\n".join([f"## Goodput, {time.strftime('%Y-%m-%d %H:%M')}, commit {commit}", "",
-                      *textwrap.wrap(text, 100), "", HEAD, *rows]) + "\n"
+    return bench.section("Goodput", text, [HEAD, *rows])
 
 
 def run(args, hosts):
@@ -252,16 +248,11 @@ def run(args, hosts):
         met &= found["steps"] / calm["steps"] >= GOALS.get(found["every"], 0)
         if args.check and len(found["recovered"]) < found["losses"]:
             raise Failed(f"{found['losses']} losses, and the recoveries {found['recovered']}")
-    text = describe(args, rows, load, met)
-    print("\n" + text)
-    if args.record:
-        bench.record(text)
-    return 0 if met else 1
+    return bench.conclude(args, describe(args, rows, load, met), met)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--build", default=bench.default_build())
+    parser = bench.arguments(__doc__)
     parser.add_argument("--ranks", type=int, default=64)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--every", type=float, action="append", metavar="S")
@@ -269,10 +260,7 @@ def main():
     parser.add_argument("--driver", action="store_true", help="kill the driver once, too")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="job")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--record", action="store_true", help="append to RESULTS.md")
-    parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
-    args.build = os.path.abspath(args.build)
     args.job = dict(pair.split("=", 1) for pair in args.job)
     args.every = args.every or [15, 60]
     args.spares = args.spares if args.spares is not None else [2, 0]

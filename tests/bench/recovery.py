@@ -27,7 +27,6 @@ again, 1 s from its start ("recovered").  --record appends the table to RESULTS.
 --check runs each of our four cases once and judges no time.  Exit status 1: the
 goal is missed.
 """
-import argparse
 import json
 import os
 import shutil
@@ -36,7 +35,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import textwrap
 import time
 
 import bench
@@ -304,17 +302,15 @@ def measure(args):
 
 
 def describe(args, results, load, met):
-    commit, machine = bench.commit_and_cpu()
     command = f"recovery.py --rounds {args.rounds}" + " --torch PYTHON" * len(args.torch or ())
-    text = (f"{machine}; `{command}`: {RANKS} ranks, LeNet, batch {BATCH}.  Load average before "
+    text = (f"`{command}`: {RANKS} ranks, LeNet, batch {BATCH}.  Load average before "
             f"{load[0]:.1f}, after {os.getloadavg()[0]:.1f} (its own is up to {RANKS}).  Goal: "
             f"under {GOAL_S:.0f} s in every round with a spare or a standby, and from a driver's "
             f"new start: {'met' if met else 'MISSED'}.")
-    lines = [f"## Recovery, {time.strftime('%Y-%m-%d %H:%M')}, commit {commit}", "",
-             *textwrap.wrap(text, 100), "",
-             "| SIGKILL of rank 1, or of the driver | rounds | seen: median s | worst s "
-             "| recovered: median s | worst s | steps lost |", "|---|---|---|---|---|---|---|"]
-    return "\n".join(lines + [row(name, rounds) for name, rounds in results.items()]) + "\n"
+    return bench.section("Recovery", text, [
+        "| SIGKILL of rank 1, or of the driver | rounds | seen: median s | worst s "
+        "| recovered: median s | worst s | steps lost |", "|---|---|---|---|---|---|---|",
+        *(row(name, rounds) for name, rounds in results.items())])
 
 
 def run(args):
@@ -330,22 +326,14 @@ def run(args):
     met = (max(r["seen"] for name in ("a spare waits", "a standby leads")
                for r in results[name]) < GOAL_S and
            max(r["recovered"] for r in results["driver started again"]) < GOAL_S)
-    text = describe(args, results, load, met)
-    print("\n" + text)
-    if args.record:
-        bench.record(text)
-    return 0 if met else 1
+    return bench.conclude(args, describe(args, results, load, met), met)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--build", default=bench.default_build())
+    parser = bench.arguments(__doc__)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--torch", action="append", metavar="PYTHON")
-    parser.add_argument("--record", action="store_true", help="append to RESULTS.md")
-    parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
-    args.build = os.path.abspath(args.build)
     try:
         sys.exit(run(args))
     except Failed as why:
