@@ -40,21 +40,26 @@ struct rng_block rng_draw(uint64_t seed, enum rng_purpose purpose, uint64_t step
 
 #ifdef __x86_64__
 
-/* SIDE blocks side by side, GROUPS vectors of 8: a round has to wait for the one before it, so a
- * single vector would leave the processor idle.  Only the low half of each 64-bit lane counts. */
-enum { GROUPS = 4, SIDE = 8 * GROUPS };
-#define AVX512 __attribute__((target("avx512f"), always_inline)) static inline
+/* Blocks are drawn side by side, one in each 64-bit lane, of which only the low half counts.  A
+ * round has to wait for the one before it, so a single vector would leave the processor idle:
+ * GROUPS of them take turns. */
+enum { GROUPS = 4 };
 #ifdef __clang__
 #define EACH(g) _Pragma("clang loop unroll(full)") for (int g = 0; g < GROUPS; g++)
 #else
 #define EACH(g) _Pragma("GCC unroll 4") for (int g = 0; g < GROUPS; g++)
 #endif
 
-struct side {
+/* ---- AVX-512: 8 lanes ---- */
+
+enum { SIDE_512 = 8 * GROUPS };
+#define AVX512 __attribute__((target("avx512f"), always_inline)) static inline
+
+struct side_512 {
     __m512i a, b, c, d; /* words 0 to 3 of 8 counters */
 };
 
-AVX512 void philox_round(struct side *s, __m512i k0, __m512i k1)
+AVX512 void philox_round_512(struct side_512 *s, __m512i k0, __m512i k1)
 {
     const __m512i m0 = _mm512_set1_epi64(mul_0), m1 = _mm512_set1_epi64(mul_1);
 
@@ -71,7 +76,7 @@ AVX512 void philox_round(struct side *s, __m512i k0, __m512i k1)
 }
 
 /* Writes 8 blocks. */
-AVX512 void rng_store(const struct side *s, struct rng_block *out)
+AVX512 void rng_store_512(const struct side_512 *s, struct rng_block *out)
 {
     const __m512i ab = _mm512_mask_blend_epi32(0xaaaa, s->a, _mm512_slli_epi64(s->b, 32));
     const __m512i cd = _mm512_mask_blend_epi32(0xaaaa, s->c, _mm512_slli_epi64(s->d, 32));
@@ -82,14 +87,15 @@ AVX512 void rng_store(const struct side *s, struct rng_block *out)
     _mm512_storeu_si512(out + 4, _mm512_permutex2var_epi64(ab, last, cd));
 }
 
-/* The twin of rng_draw for SIDE blocks. */
-__attribute__((target("avx512f"))) static void draw_side(uint64_t seed, enum rng_purpose purpose,
-                                                         uint64_t step, uint64_t index,
-                                                         struct rng_block *out)
+/* The twin of rng_draw for SIDE_512 blocks. */
+__attribute__((target("avx512f"))) static void draw_side_512(uint64_t seed,
+                                                             enum rng_purpose purpose,
+                                                             uint64_t step, uint64_t index,
+                                                             struct rng_block *out)
 {
     const __m512i top = _mm512_set1_epi64((long long)((uint32_t)purpose << 24));
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-    struct side s[GROUPS];
+    struct side_512 s[GROUPS];
 
     EACH(g)
     {
@@ -100,23 +106,92 @@ __attribute__((target("avx512f"))) static void draw_side(uint64_t seed, enum rng
         s[g].d = _mm512_set1_epi64((long long)(step >> 32));
     }
     for (int i = 0; i < ROUNDS; i++, k0 += weyl_0, k1 += weyl_1)
-        philox_round(s, _mm512_set1_epi64(k0), _mm512_set1_epi64(k1));
+        philox_round_512(s, _mm512_set1_epi64(k0), _mm512_set1_epi64(k1));
     EACH(g)
-    rng_store(&s[g], out + 8 * g);
+    rng_store_512(&s[g], out + 8 * g);
 }
 
-static int has_side(void) { return __builtin_cpu_supports("avx512f"); }
+/* ---- AVX2: 4 lanes ---- */
+
+enum { SIDE_256 = 4 * GROUPS };
+#define AVX2 __attribute__((target("avx2"), always_inline)) static inline
+
+struct side_256 {
+    __m256i a, b, c, d; /* words 0 to 3 of 4 counters */
+};
+
+AVX2 void philox_round_256(struct side_256 *s, __m256i k0, __m256i k1)
+{
+    const __m256i m0 = _mm256_set1_epi64x(mul_0), m1 = _mm256_set1_epi64x(mul_1);
+
+    EACH(g)
+    {
+        const __m256i p0 = _mm256_mul_epu32(m0, s[g].a), p1 = _mm256_mul_epu32(m1, s[g].c);
+
+        s[g].a = _mm256_xor_si256(_mm256_srli_epi64(p1, 32), _mm256_xor_si256(s[g].b, k0));
+        s[g].b = p1;
+        s[g].c = _mm256_xor_si256(_mm256_srli_epi64(p0, 32), _mm256_xor_si256(s[g].d, k1));
+        s[g].d = p0;
+    }
+}
+
+/* Writes 4 blocks.  unpack works in halves of a register: `even` has blocks 0 and 2, `odd` 1 and 3.
+ */
+AVX2 void rng_store_256(const struct side_256 *s, struct rng_block *out)
+{
+    const __m256i ab = _mm256_blend_epi32(s->a, _mm256_slli_epi64(s->b, 32), 0xaa);
+    const __m256i cd = _mm256_blend_epi32(s->c, _mm256_slli_epi64(s->d, 32), 0xaa);
+    const __m256i even = _mm256_unpacklo_epi64(ab, cd), odd = _mm256_unpackhi_epi64(ab, cd);
+
+    _mm256_storeu_si256((__m256i *)out, _mm256_permute2x128_si256(even, odd, 0x20));
+    _mm256_storeu_si256((__m256i *)(out + 2), _mm256_permute2x128_si256(even, odd, 0x31));
+}
+
+/* The twin of rng_draw for SIDE_256 blocks. */
+__attribute__((target("avx2"))) static void draw_side_256(uint64_t seed, enum rng_purpose purpose,
+                                                          uint64_t step, uint64_t index,
+                                                          struct rng_block *out)
+{
+    const __m256i top = _mm256_set1_epi64x((long long)((uint32_t)purpose << 24));
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+    struct side_256 s[GROUPS];
+
+    EACH(g)
+    {
+        s[g].a = _mm256_add_epi64(_mm256_set1_epi64x((long long)index + 4 * g),
+                                  _mm256_setr_epi64x(0, 1, 2, 3));
+        s[g].b = _mm256_or_si256(_mm256_srli_epi64(s[g].a, 32), top);
+        s[g].c = _mm256_set1_epi64x((long long)step);
+        s[g].d = _mm256_set1_epi64x((long long)(step >> 32));
+    }
+    for (int i = 0; i < ROUNDS; i++, k0 += weyl_0, k1 += weyl_1)
+        philox_round_256(s, _mm256_set1_epi64x(k0), _mm256_set1_epi64x(k1));
+    EACH(g)
+    rng_store_256(&s[g], out + 4 * g);
+}
+
+/* Draw as many of n blocks as fit vectors; returns how many these are. */
+static int64_t rng_draw_vectors(uint64_t seed, enum rng_purpose purpose, uint64_t step,
+                                uint64_t index, int64_t n, struct rng_block *out)
+{
+    int64_t i = 0;
+
+    if (__builtin_cpu_supports("avx512f"))
+        for (; i + SIDE_512 <= n; i += SIDE_512)
+            draw_side_512(seed, purpose, step, index + (uint64_t)i, out + i);
+    if (__builtin_cpu_supports("avx2"))
+        for (; i + SIDE_256 <= n; i += SIDE_256)
+            draw_side_256(seed, purpose, step, index + (uint64_t)i, out + i);
+    return i;
+}
 
 #else
 
-enum { SIDE = 1 };
-
-static int has_side(void) { return 0; }
-
-static void draw_side(uint64_t seed, enum rng_purpose purpose, uint64_t step, uint64_t index,
-                      struct rng_block *out)
+static int64_t rng_draw_vectors(uint64_t seed, enum rng_purpose purpose, uint64_t step,
+                                uint64_t index, int64_t n, struct rng_block *out)
 {
-    *out = rng_draw(seed, purpose, step, index);
+    (void)seed, (void)purpose, (void)step, (void)index, (void)n, (void)out;
+    return 0;
 }
 
 #endif
@@ -124,12 +199,7 @@ static void draw_side(uint64_t seed, enum rng_purpose purpose, uint64_t step, ui
 void rng_draw_many(uint64_t seed, enum rng_purpose purpose, uint64_t step, uint64_t index,
                    int64_t n, struct rng_block *out)
 {
-    int64_t i = 0;
-
-    if (has_side())
-        for (; i + SIDE <= n; i += SIDE)
-            draw_side(seed, purpose, step, index + (uint64_t)i, out + i);
-    for (; i < n; i++)
+    for (int64_t i = rng_draw_vectors(seed, purpose, step, index, n, out); i < n; i++)
         out[i] = rng_draw(seed, purpose, step, index + (uint64_t)i);
 }
 

@@ -158,7 +158,7 @@ static void extreme_words_give_finite_normals(void **state)
  */
 static void many_blocks_are_each_block(void **state)
 {
-    static const int64_t lengths[] = {0, 1, 31, 32, 33, 100};
+    static const int64_t lengths[] = {0, 1, 15, 16, 17, 31, 32, 33, 47, 48, 49, 100};
     static const uint64_t firsts[] = {0, 5, UINT32_MAX - 10, (1ull << 56) - 101};
 
     (void)state;
