@@ -35,6 +35,8 @@ CASES = {
         model=dict(arch="lenet"), batch=16, steps=1500, every=50, ranks=2),
     "mlp 2048 x 2048, batch 256, 46 MB, every 10": dict(
         model=dict(arch="mlp", hidden=[2048, 2048]), batch=256, steps=60, every=10, ranks=1),
+    "mlp 8192 x 8192 x 8192, batch 64, 1.1 GB, every 8": dict(
+        model=dict(arch="mlp", hidden=[8192, 8192, 8192]), batch=64, steps=26, every=8, ranks=1),
 }
 
 
