@@ -14,9 +14,9 @@ from dp import DRIVER, FAILED, FOLLOWER, PATIENCE, USAGE
 DRIVER_CASES = [
     ([], r"--nranks is missing.*dpdriver --nranks 2 --local"),
     (["--local", "--job", "bad.yaml"], r"--nranks is missing"),
-    (["--nranks", "0"], r'--nranks is 0, want an integer from 1 to 65536: this process is one of '
+    (["--nranks", "0"], r'--nranks is 0, want an integer from 1 to 131072: this process is one of '
                         r'them, so 1 trains alone, and a job can have no more'),
-    (["--nranks", "99999"], r'--nranks is 99999, want an integer from 1 to 65536: this process is'),
+    (["--nranks", "999999"], r'--nranks is 999999, want an integer from 1 to 131072: this process'),
     (["--nranks", "two"], r'--nranks is "two"'),
     (["--nranks", "2x"], r'--nranks is "2x"'),
     (["--nranks", ""], r"--nranks is empty"),
@@ -143,7 +143,7 @@ VERB_CASES = [
     (["--replay", "a", "--resume"], r"--replay and --resume: leave one of them out"),
     (["--step", "1", "--nranks", "1"], r"--step belongs to --replay and --verify"),
     (["verify"], r"needs a word: dpdriver verify 1,2,4"),
-    (["verify", "2"], r"--verify 2: want 2 to 16 numbers of ranks, from 1 to 65536, such as 1,2,4"),
+    (["verify", "2"], r"--verify 2: want 2 to 16 numbers of ranks, from 1 to 131072, such as 1,2"),
     (["verify", "1,2", "missing.yaml"], r"--verify: on 1 rank: .*missing.yaml"),
     (["verify", "typo"], r"--verify: there is no run directory typo, nor runs/typo"),
     (["verify", "1,2", "--key", "k"], r"--verify 1,2 takes no --key, .*belongs to --verify RUN"),
