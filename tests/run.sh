@@ -498,7 +498,7 @@ do_sim() # N
     local kind program=build$suffix/tests/session/session_sim
     [[ $1 =~ ^[1-9][0-9]*$ ]] || { add_failure "sim $1: want how many schedules"; return; }
     configure "build$suffix" release && build "build$suffix" tests/session/session_sim || return
-    for kind in plain elastic leaders standby; do
+    for kind in plain elastic leaders standby audit; do
         say "$1 schedules, $kind"
         if "$program" --$kind --seeds "$1"; then
             passed=$((passed + 1))

@@ -55,7 +55,7 @@ struct step_hooks {
     /* 1: the replicas are compared once `step` is done, so what the update gets is hashed. */
     int (*compares)(void *arg, int64_t step);
     /* An audited step found wrong bits.  All ranks call it alike. */
-    void (*found)(void *arg, const struct witness_finding *f);
+    void (*found)(void *arg, const struct jury_finding *f);
 };
 
 /* A step that was queued and whose result has not been read yet. */

@@ -1,5 +1,4 @@
-/* witness - computes two shares of a step, compares their hashes with those of other ranks, and
- * votes where they differ.
+/* witness - computes two shares of a step, hashes them, and gathers what the jury wants to hear.
  *
  * Both shares use the memory of a step: gradients, scalars, arena.  The other rank's comes first,
  * because the own one's gradients stay there for the strategy.  In a second round the samples of
@@ -21,16 +20,6 @@
 #include "step/step_impl.h"
 #include "strategy/cut.h"
 
-enum { MOST_ROUNDS = 3 };
-
-struct answer { /* the hashes of one share */
-    struct hash128 batch, gradient;
-};
-
-struct opinion { /* what a rank tells the others */
-    struct answer own, other;
-};
-
 /* How a share is computed. */
 struct look {
     int rank;            /* whose share */
@@ -40,41 +29,15 @@ struct look {
     struct hash128 *sum; /* of samples */
 };
 
-/* ---- who looks at whom ---- */
-
-static int witness_from(const struct witness *w, int k, int by)
-{
-    for (int i = 1; i < w->n_ranks; i++) {
-        const int r = (k + by * i + w->n_ranks * i) % w->n_ranks;
-
-        if (w->kind[r] == w->kind[k])
-            return r;
-    }
-    return -1;
-}
-
-int witness_next(const struct witness *w, int k) { return witness_from(w, k, 1); }
-int witness_before(const struct witness *w, int k) { return witness_from(w, k, -1); }
-
-static int count_kind(const struct witness *w, int kind)
-{
-    int n = 0;
-
-    for (int k = 0; k < w->n_ranks; k++)
-        n += w->kind[k] == kind;
-    return n;
-}
-
 void witness_begin(struct stepper *t, const int *kind, int n_ranks)
 {
     struct witness *w = &t->witness;
 
     witness_fini(w);
-    w->n_ranks = n_ranks;
+    jury_begin(&w->jury, kind, n_ranks);
     w->n = t->layout->n_params + 1;
-    w->kind = xcalloc((size_t)n_ranks, sizeof *w->kind);
-    memcpy(w->kind, kind, sizeof *kind * (size_t)n_ranks);
     w->all = xcalloc((size_t)n_ranks, sizeof *w->all);
+    w->vote = xcalloc((size_t)n_ranks, sizeof *w->vote);
     w->own = xcalloc(3 * (size_t)w->n, sizeof *w->own);
     w->other = w->own + w->n;
     w->voted = w->other + w->n;
@@ -82,15 +45,16 @@ void witness_begin(struct stepper *t, const int *kind, int n_ranks)
 
 void witness_fini(struct witness *w)
 {
-    free(w->kind);
+    jury_fini(&w->jury);
     free(w->all);
+    free(w->vote);
     free(w->own);
     *w = (struct witness){0};
 }
 
 int witness_is_due(const struct stepper *t, int64_t step)
 {
-    return t->witness.kind && !t->watch.filled_ns && t->hooks.audits(t->hooks.arg, step);
+    return t->witness.jury.kind && !t->watch.filled_ns && t->hooks.audits(t->hooks.arg, step);
 }
 
 /* ---- hashes ---- */
@@ -203,7 +167,7 @@ static int witness_read(struct stepper *t, const struct micro *m, struct err *er
 static struct micro micro_of(const struct stepper *t, const struct look *l, int micro)
 {
     const struct sampler_step at = sampler_at(t->sampler, t->queued->step);
-    const int n = t->witness.n_ranks, accumulate = (int)t->job->train.accumulate;
+    const int n = t->witness.jury.n_ranks, accumulate = (int)t->job->train.accumulate;
     const struct span part = sampler_micro(&at, n, l->rank, accumulate, micro);
 
     return (struct micro){
@@ -276,7 +240,7 @@ static int witness_look(struct stepper *t, const struct look *l, struct answer *
 
 static int look_at_other(struct stepper *t, struct answer *out, struct err *err)
 {
-    const int other = witness_next(&t->witness, coll_rank(t->coll));
+    const int other = jury_next(&t->witness.jury, coll_rank(t->coll));
     struct hash128 sum = {0, 0};
     const struct look l = {.rank = other, .round = 1, .h = t->witness.other, .sum = &sum};
 
@@ -294,12 +258,7 @@ static int look_at_own(struct stepper *t, int round, struct answer *out, struct 
     return witness_look(t, &l, out, err);
 }
 
-/* ---- who is right ---- */
-
-static int is_equal(const struct answer *a, const struct answer *b)
-{
-    return hash_equal(a->batch, b->batch) && hash_equal(a->gradient, b->gradient);
-}
+/* ---- a turn of the jury ---- */
 
 static int witness_gather(struct stepper *t, const void *mine, size_t n_bytes, void *all,
                           struct err *err)
@@ -307,69 +266,20 @@ static int witness_gather(struct stepper *t, const void *mine, size_t n_bytes, v
     return step_allgather(t, PHASE_REDUCE, mine, n_bytes, all, err);
 }
 
-/* The answer of more than half of the ranks of this kind; NULL: there is none. */
-static const struct answer *find_majority(const struct witness *w, const struct answer *vote,
-                                          int kind)
-{
-    for (int k = 0; k < w->n_ranks; k++) {
-        int n = 0;
-
-        for (int r = 0; r < w->n_ranks; r++)
-            n += w->kind[k] == kind && w->kind[r] == kind && is_equal(&vote[r], &vote[k]);
-        if (2 * n > count_kind(w, kind))
-            return &vote[k];
-    }
-    return NULL;
-}
-
-/* A rank is at fault, or may be.  It is told once in a step; what is proven counts. */
-static void note_found(struct stepper *t, int rank, int is_proven, enum corruption what,
-                       const char *tensor)
+/* Compute both shares, and tell the jury. */
+static int turn_look(struct stepper *t, struct err *err)
 {
     struct witness *w = &t->witness;
-    struct witness_finding *f = NULL;
+    struct opinion mine = {0};
+    int rc = look_at_other(t, &mine.other, err);
 
-    for (int i = 0; i < w->n_found && !f; i++)
-        if (w->found[i].rank == rank)
-            f = &w->found[i];
-    if (!f && w->n_found < WITNESS_MOST_FOUND)
-        f = &w->found[w->n_found++];
-    else if (!f || (f->is_proven && !is_proven))
-        return;
-    *f = (struct witness_finding){.step = t->queued->step,
-                                  .rank = rank,
-                                  .is_proven = is_proven,
-                                  .what = what,
-                                  .tensor = tensor};
-}
-
-/* vote [n_ranks]: each rank's new answer about the share of `owner`, of those of its kind. */
-static void witness_judge(struct stepper *t, int owner, const struct answer *vote,
-                          const char *tensor)
-{
-    struct witness *w = &t->witness;
-    const int auditor = witness_before(w, owner);
-    const struct answer *own = &w->all[owner].own, *other = &w->all[auditor].other;
-    const enum corruption what =
-        hash_equal(own->batch, other->batch) ? CORRUPTION_GRADIENT : CORRUPTION_BATCH;
-    int owner_fails, auditor_fails, is_proven = 1;
-
-    if (count_kind(w, w->kind[owner]) > 2) {
-        const struct answer *right = find_majority(w, vote, w->kind[owner]);
-
-        owner_fails = !right || !is_equal(own, right);
-        auditor_fails = !right || !is_equal(other, right);
-        is_proven = right != NULL;
-    } else {
-        owner_fails = !is_equal(own, &vote[owner]);
-        auditor_fails = !is_equal(other, &vote[auditor]);
-        if (owner_fails == auditor_fails)
-            owner_fails = auditor_fails = 1, is_proven = 0;
-    }
-    if (owner_fails)
-        note_found(t, owner, is_proven, what, tensor);
-    if (auditor_fails)
-        note_found(t, auditor, is_proven, what, tensor);
+    if (rc == 0)
+        rc = look_at_own(t, w->jury.round, &mine.own, err);
+    if (rc == 0)
+        rc = witness_gather(t, &mine, sizeof mine, w->all, err);
+    if (rc == 0)
+        jury_hear_opinions(&w->jury, w->all);
+    return rc;
 }
 
 /* *tensor: the first parameter whose gradients the two ranks computed differently.  The ranks'
@@ -378,7 +288,7 @@ static int witness_find_tensor(struct stepper *t, int owner, const char **tensor
 {
     struct witness *w = &t->witness;
     const size_t n = (size_t)w->n;
-    const int auditor = witness_before(w, owner);
+    const int auditor = jury_before(&w->jury, owner);
     struct hash128 *pair = xcalloc(2 * n, sizeof *pair);
     int i = 0, rc;
 
@@ -394,79 +304,37 @@ static int witness_find_tensor(struct stepper *t, int owner, const char **tensor
     return rc;
 }
 
-/* The two answers about the share of `owner` differ: all ranks of its kind compute it, and vote. */
-static int witness_vote(struct stepper *t, int owner, struct err *err)
+/* The two answers about a share differ: all ranks of its owner's kind compute it, and vote. */
+static int turn_vote(struct stepper *t, struct err *err)
 {
     struct witness *w = &t->witness;
-    const int rank = coll_rank(t->coll);
+    const int rank = coll_rank(t->coll), owner = w->jury.owner;
     struct answer mine = {{0, 0}, {0, 0}};
-    struct answer *vote = xcalloc((size_t)w->n_ranks, sizeof *vote);
     struct hash128 sum = {0, 0};
     const struct look l = {.rank = owner, .round = 1, .h = w->voted, .sum = &sum};
     const char *tensor;
     int rc = witness_find_tensor(t, owner, &tensor, err);
 
-    if (rc == 0 && w->kind[rank] == w->kind[owner])
+    if (rc == 0 && w->jury.kind[rank] == w->jury.kind[owner])
         rc = witness_look(t, &l, &mine, err);
     if (rc == 0)
-        rc = witness_gather(t, &mine, sizeof mine, vote, err);
+        rc = witness_gather(t, &mine, sizeof mine, w->vote, err);
     if (rc == 0)
-        witness_judge(t, owner, vote, tensor);
-    free(vote);
+        jury_hear_votes(&w->jury, w->vote, tensor);
     return rc;
-}
-
-/* One round: both shares, and the votes where answers differ.  Returns the number of shares in
- * which they do, the same on all ranks. */
-static int witness_round(struct stepper *t, int round, struct err *err)
-{
-    struct witness *w = &t->witness;
-    struct opinion mine = {0};
-    int n = 0, rc = look_at_other(t, &mine.other, err);
-
-    if (rc == 0)
-        rc = look_at_own(t, round, &mine.own, err);
-    if (rc == 0)
-        rc = witness_gather(t, &mine, sizeof mine, w->all, err);
-    for (int k = 0; k < w->n_ranks && rc == 0; k++) {
-        const int auditor = witness_before(w, k);
-
-        if (auditor < 0 || is_equal(&w->all[k].own, &w->all[auditor].other))
-            continue;
-        n++;
-        rc = witness_vote(t, k, err);
-    }
-    return rc < 0 ? rc : n;
 }
 
 /* ---- the outcome ---- */
 
-static void tell_found(struct stepper *t, int is_healed)
-{
-    struct witness *w = &t->witness;
-    int is_proven = 0;
-
-    for (int i = 0; i < w->n_found; i++)
-        is_proven |= w->found[i].is_proven;
-    for (int i = 0; i < w->n_found; i++) {
-        w->found[i].is_healed = is_healed;
-        w->found[i].ends = !is_healed && !is_proven && i == w->n_found - 1;
-        t->hooks.found(t->hooks.arg, &w->found[i]);
-    }
-}
-
 /* The ranks do not agree, however often they compute it. */
 static int witness_fail(struct stepper *t, struct err *err)
 {
-    const struct witness *w = &t->witness;
-
-    for (int i = 0; i < w->n_found; i++)
-        if (w->found[i].is_proven && w->found[i].rank == coll_rank(t->coll))
-            return err_set(
-                err, ERR_DEVICE,
-                "this rank computes wrong gradients: in %d rounds the other ranks agreed "
-                "on other ones; test its processor and its memory",
-                MOST_ROUNDS);
+    if (jury_condemns(&t->witness.jury, coll_rank(t->coll)))
+        return err_set(err, ERR_DEVICE,
+                       "this rank computes wrong gradients: the step was computed %d times, and in "
+                       "the last one, too, this rank got other ones than the other ranks; test its "
+                       "processor and its memory",
+                       JURY_ROUNDS);
     return err_set(err, ERR_CANCELED, "the ranks do not agree on a gradient");
 }
 
@@ -484,15 +352,16 @@ static int hand_over(struct stepper *t, struct err *err)
 
 int witness_step(struct stepper *t, struct err *err)
 {
-    int n = 1;
+    const struct jury *j = &t->witness.jury;
+    int rc = 0;
 
-    t->witness.n_found = 0;
+    jury_open(&t->witness.jury, t->queued->step);
     t->next_bucket = 0;
-    for (int round = 0; round < MOST_ROUNDS && n > 0; round++)
-        n = witness_round(t, round, err);
-    if (n >= 0 && t->witness.n_found > 0)
-        tell_found(t, n == 0);
-    if (n < 0)
-        return err->code;
-    return n == 0 ? hand_over(t, err) : witness_fail(t, err);
+    while (rc == 0 && j->turn <= JURY_VOTE)
+        rc = j->turn == JURY_LOOK ? turn_look(t, err) : turn_vote(t, err);
+    for (int i = 0; i < j->n_found && rc == 0; i++)
+        t->hooks.found(t->hooks.arg, &j->found[i]);
+    if (rc < 0)
+        return rc;
+    return j->turn == JURY_AGREED ? hand_over(t, err) : witness_fail(t, err);
 }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "audit/jury.h"
 #include "base/alloc.h"
 #include "base/rng.h"
 #include "base/util.h"
@@ -413,7 +414,7 @@ int inspect_looks_at(const struct trainer *t, int64_t step)
     return inspect_is_drawn(inspect_draw(t, step, DRAW_GRADIENT), t->job->train.audit);
 }
 
-void inspect_found(struct trainer *t, const struct witness_finding *f)
+void inspect_found(struct trainer *t, const struct jury_finding *f)
 {
     struct report *r;
 
@@ -437,7 +438,7 @@ static void warn_alone(struct trainer *t)
     int n = 0, first = -1;
 
     for (int k = 0; k < t->n_ranks; k++)
-        if (witness_next(&t->step.witness, k) < 0 && n++ == 0)
+        if (jury_next(&t->step.witness.jury, k) < 0 && n++ == 0)
             first = k;
     if (n > 0) {
         char *text = xasprintf("train.audit: %d of %d ranks, first rank %d, have a processor or a "

@@ -27,7 +27,7 @@
 
 struct report;
 struct trainer;
-struct witness_finding;
+struct jury_finding;
 
 /* The memory that a trainer keeps for its comparisons. */
 struct inspect {
@@ -53,7 +53,7 @@ const char *inspect_obstacle(const struct trainer *t);
 int inspect_looks_at(const struct trainer *t, int64_t step);
 
 /* An audited step found wrong bits: rank 0 reports it. */
-void inspect_found(struct trainer *t, const struct witness_finding *f);
+void inspect_found(struct trainer *t, const struct jury_finding *f);
 
 /* A step is about to begin: if the replicas are compared after it, hash what they hold before. */
 int inspect_before_step(struct trainer *t, struct err *err);

@@ -80,7 +80,7 @@ static int steps_audits(void *arg, int64_t step) { return inspect_looks_at(arg, 
 
 static int steps_compares(void *arg, int64_t step) { return inspect_compares_after(arg, step + 1); }
 
-static void steps_found(void *arg, const struct witness_finding *f) { inspect_found(arg, f); }
+static void steps_found(void *arg, const struct jury_finding *f) { inspect_found(arg, f); }
 
 void trainer_open_step(struct trainer *t)
 {

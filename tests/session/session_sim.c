@@ -1,8 +1,9 @@
 /* Many seeded schedules (sim.h), or one of them in detail.
  *
- *     session_sim [--seed FIRST] [--seeds N] [--plain | --elastic | --leaders | --standby]
+ *     session_sim [--seed FIRST] [--seeds N] [--plain | --elastic | --leaders | --standby |
+ * --audit]
  *                 [--verbose]
- *     session_sim --show SEED [--plain | --elastic | --leaders | --standby]
+ *     session_sim --show SEED [--plain | --elastic | --leaders | --standby | --audit]
  *
  * --show prints the course of one schedule, a line an event, with a legend.  One seed with
  * --verbose prints all that happens in it.  Exit 1 when a schedule breaks an invariant. */
@@ -66,6 +67,7 @@ static int run_elastic(uint64_t first, uint64_t count, enum sim_mode mode)
     const char *name = sim_mode_name(mode);
     static const char *const names[] = {"driver killed", "finished", "failed", "", "", "stopped"};
     int64_t n_messages = 0, n_faults = 0, n_recovered = 0, n_grown = 0, n_drained = 0, n_back = 0;
+    int64_t n_flips = 0, n_verdicts = 0, n_broken = 0;
     int n_bad = 0, n_ends[ARRAY_LEN(names)] = {0};
     double slowest = 0;
     for (uint64_t seed = first; seed < first + count; seed++) {
@@ -77,6 +79,9 @@ static int run_elastic(uint64_t first, uint64_t count, enum sim_mode mode)
         n_grown += r.n_grown;
         n_drained += r.n_drained;
         n_back += r.n_back;
+        n_flips += r.n_flips;
+        n_verdicts += r.n_verdicts;
+        n_broken += r.n_broken;
         n_ends[r.status + 1]++;
         if (r.slowest_recovery > slowest)
             slowest = r.slowest_recovery;
@@ -91,6 +96,10 @@ static int run_elastic(uint64_t first, uint64_t count, enum sim_mode mode)
            (long long)n_drained, (long long)n_messages);
     if (mode == SIM_STANDBY)
         printf("  state lost with its shards: %lld times\n", (long long)n_back);
+    if (mode == SIM_AUDIT)
+        printf("  wrong answers: %lld, steps in which they were found: %lld, votes broken off: "
+               "%lld\n",
+               (long long)n_flips, (long long)n_verdicts, (long long)n_broken);
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (n_ends[i])
             printf("  %-14s %d\n", names[i], n_ends[i]);
@@ -129,12 +138,14 @@ int main(int argc, char **argv)
             only = SIM_LEADERS;
         } else if (!strcmp(argv[i], "--standby")) {
             only = SIM_STANDBY;
+        } else if (!strcmp(argv[i], "--audit")) {
+            only = SIM_AUDIT;
         } else if (!strcmp(argv[i], "--seeds") && i + 1 < argc) {
             count = strtoull(argv[++i], NULL, 10);
             has_count = 1;
         } else {
             fprintf(stderr, "usage: session_sim [--seed FIRST] [--seeds N] "
-                            "[--plain | --elastic | --leaders | --standby] [--verbose]\n"
+                            "[--plain | --elastic | --leaders | --standby | --audit] [--verbose]\n"
                             "       session_sim --show SEED [--plain | --elastic | --leaders | "
                             "--standby]\n");
             return 2;
@@ -143,7 +154,7 @@ int main(int argc, char **argv)
     if (tell != SIM_SILENT && !has_count)
         return run_one(seed, only < 0 ? SIM_PLAIN : (enum sim_mode)only, tell);
     int rc = only < 0 || only == SIM_PLAIN ? run_many(seed, count) : 0;
-    for (int mode = SIM_ELASTIC; mode <= SIM_STANDBY; mode++)
+    for (int mode = SIM_ELASTIC; mode <= SIM_AUDIT; mode++)
         if (only < 0 || only == mode)
             rc |= run_elastic(seed, count, (enum sim_mode)mode);
     return rc;

@@ -134,6 +134,7 @@ static void hand_report(struct sim *s, struct sim_event *e)
         if (!e->report->checkpoint.is_unasked && is_killed_between(s))
             return;
     }
+    s->n_told += e->report->kind == REPORT_CORRUPTION;
     if (e->node == 0)
         driver_report(n->d, sim_clock(s, 0), e->report);
     else
@@ -182,6 +183,13 @@ static void handle(struct sim *s, struct sim_event *e)
     case EV_HEAL:
         sim_show(s, SHOW_FAULT, "nodes that were cut off reach each other again");
         coll_heal(s);
+        break;
+    case EV_STRIKE:
+        if (!s->has_fired && s->inject != INJECT_NONE) {
+            sim_fire(s);
+            if (s->n_more_faults > 0)
+                sim_next_fault(s);
+        }
         break;
     case EV_THAW:
         sim_say(s, "node %d goes on", e->node);
@@ -284,8 +292,8 @@ static int choose_n(struct sim *s)
 /* Set up a job whose ranks may be lost: what the job allows, and what happens. */
 static void choose_elastic_job(struct sim *s)
 {
-    if (s->n > 40)
-        s->n = s->n_nodes = 40;
+    if (s->n > (s->has_audits ? 64 : 40))
+        s->n = s->n_nodes = s->has_audits ? 64 : 40;
     s->is_elastic = 1;
     s->n_spares = (int)sim_random(s, 0, 2);
     s->min_ranks = (int)sim_random(s, 0, 1) * (int)sim_random(s, 1, s->n);
@@ -335,6 +343,8 @@ static void set_up(struct sim *s)
         choose_elastic_job(s);
     else if (s->mode == SIM_LEADERS)
         choose_leaders_job(s);
+    if (s->has_audits)
+        audit_choose(s);
     sim_say(s,
             "%d ranks, %lld epochs of %lld steps, delays to %d ms; %s at node %d after %lld "
             "messages",
@@ -377,6 +387,7 @@ static void tear_down(struct sim *s)
         follower_free(s->nodes[k].f);
         free(s->nodes[k].text);
         cmd_free(s->nodes[k].e.next);
+        jury_fini(&s->nodes[k].jury);
     }
 }
 
@@ -391,6 +402,10 @@ void sim_run(uint64_t seed, enum sim_mode mode, enum sim_tell tell, struct sim_r
     s->seed = seed;
     s->tell = tell;
     s->mode = mode;
+    if (mode == SIM_AUDIT) {
+        s->has_audits = 1;
+        s->mode = seed % 3 == 0 ? SIM_LEADERS : SIM_ELASTIC;
+    }
     s->r = out;
     rng_stream_init(&s->rng, seed, RNG_TEST, (uint64_t)mode);
     set_up(s);
@@ -403,6 +418,8 @@ void sim_run(uint64_t seed, enum sim_mode mode, enum sim_tell tell, struct sim_r
         sim_check_elastic(s);
     else if (out->is_ok)
         sim_check(s);
+    if (out->is_ok)
+        audit_check(s);
     out->n_faults = s->n_struck + s->has_fired;
     out->n_recovered = s->n_recovered;
     out->n_grown = s->n_grown;

@@ -36,6 +36,8 @@ enum inject {
     INJECT_CLOCK_LEAP,  /* a machine's clock jumps ahead */
     INJECT_CLOCK_STALL, /* a machine's clock stands still; on the driver's for less than the
                            heartbeat's timeout */
+    INJECT_PLAIN,       /* the number of those above: plain schedules draw from them */
+    INJECT_FLIP = INJECT_PLAIN, /* bits of a rank's gradients or samples are wrong (sim_audit.c) */
     INJECT_COUNT
 };
 
@@ -44,6 +46,7 @@ enum sim_mode {
     SIM_ELASTIC, /* spares, restarts, fewer ranks; several things go wrong */
     SIM_LEADERS, /* the driver is lost, again and again, and started again; followers keep state */
     SIM_STANDBY, /* a standby beside the driver (sim_standby.c) */
+    SIM_AUDIT,   /* SIM_ELASTIC or SIM_LEADERS, and steps are audited: bits are wrong */
 };
 
 enum sim_tell {
@@ -63,8 +66,10 @@ struct sim_result {
     int n_faults, n_recovered, status; /* SIM_ELASTIC; status of the driver, -1: killed */
     /* Warnings that a rank keeps the others waiting; incident files; the rings in these. */
     int n_warnings, n_incidents, n_rings;
-    int n_grown, n_drained; /* ranks that joined beyond those lost; drains granted */
-    int n_back;             /* SIM_STANDBY: how often the newest state was lost with its shards */
+    int n_grown, n_drained;            /* ranks that joined beyond those lost; drains granted */
+    int n_flips, n_verdicts, n_broken; /* SIM_AUDIT: wrong answers; audits of a step that found
+                                        * some; audits that a lost rank broke off in a vote */
+    int n_back; /* SIM_STANDBY: how often the newest state was lost with its shards */
     double slowest_recovery;
 };
 

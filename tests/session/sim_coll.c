@@ -107,16 +107,25 @@ static void check_places(struct sim *s, int64_t g)
     }
 }
 
-/* The part of a step that the key is of; PART_SUM for a formation. */
+static int is_of_audit(int64_t key)
+{
+    return key % KEYS != 0 && (key % KEYS - 1) % STEP_KEYS < FIRST_PART;
+}
+
+/* The part of a step that the key is of; PART_SUM for a formation, and for an audit, in which all
+ * meet, too. */
 static enum way_part part_of(int64_t key)
 {
-    return key % KEYS == 0 ? PART_SUM : (enum way_part)((key % KEYS - 1) % PARTS);
+    return key % KEYS == 0 || is_of_audit(key)
+               ? PART_SUM
+               : (enum way_part)((key % KEYS - 1) % STEP_KEYS - FIRST_PART);
 }
 
 /* All that have arrived may go on. */
 static void release(struct sim *s, int64_t g, int64_t key)
 {
-    int stop = 0, regroup = 0, is_form = key % KEYS == 0, is_sum = part_of(key) == PART_SUM;
+    int stop = 0, regroup = 0, is_form = key % KEYS == 0, is_sum;
+    is_sum = part_of(key) == PART_SUM && !is_of_audit(key);
     if (g < s->newest_generation)
         sim_fail(s, "generation %lld computes after generation %lld", (long long)g,
                  (long long)s->newest_generation);
@@ -128,6 +137,10 @@ static void release(struct sim *s, int64_t g, int64_t key)
     if (is_form) {
         check_places(s, g);
         take_state(s, g);
+    } else if (is_of_audit(key)) {
+        audit_gather(s, g);
+    } else if (is_sum) {
+        audit_sum(s, g);
     }
     for (int r = 0; r < s->group_size[g]; r++) {
         int i = s->group[g][r];
@@ -170,7 +183,7 @@ static int waits_for(const struct sim *s, const struct fake_engine *e, int i)
     enum way_part part = part_of(e->key);
     if (part == PART_SUM || o->generation != e->generation || o->n_ranks != e->n_ranks)
         return 1;
-    return way_meets(&s->way, part, (e->key % KEYS - 1) / PARTS, e->n_ranks, e->rank, o->rank);
+    return way_meets(&s->way, part, (e->key % KEYS - 1) / STEP_KEYS, e->n_ranks, e->rank, o->rank);
 }
 
 /* Node k is in a part of a step in which it waits for some ranks only.  It goes on once these have

@@ -13,7 +13,7 @@ void engine_wake(struct sim *s, int k, int64_t ns)
                  s->now + ns);
 }
 
-static void report(struct sim *s, int k, struct report *r)
+void engine_report(struct sim *s, int k, struct report *r)
 {
     struct fake_engine *e = &s->nodes[k].e;
     int64_t t = max_i64(e->last_report, s->now + sim_random(s, 0, 2 * MS));
@@ -48,7 +48,7 @@ static struct report *answer(struct sim *s, int k, enum report_kind kind)
         struct report *c = report_new(REPORT_FAULT, next->generation);
         err_set(&c->fault.err, ERR_CANCELED, "canceled before it began");
         c->fault.is_consequence = 1;
-        report(s, k, c);
+        engine_report(s, k, c);
         cmd_free(next);
     }
     return r;
@@ -67,13 +67,14 @@ void engine_fault(struct sim *s, int k, int is_consequence, const char *text)
     r->fault.phase = phase;
     r->fault.step = step;
     r->fault.is_consequence = is_consequence;
-    report(s, k, r);
+    engine_report(s, k, r);
 }
 
 void engine_die(struct sim *s, int k)
 {
     struct fake_engine *e = &s->nodes[k].e;
     e->left = max_i64(e->left, e->generation);
+    audit_leave(s, k);
     coll_leave(s, k);
 }
 
@@ -108,7 +109,7 @@ static void opened(struct sim *s, int k)
     r->opened.n_parameters = 1000;
     r->opened.steps_per_epoch = s->spe;
     r->opened.step = s->nodes[k].e.step;
-    report(s, k, r);
+    engine_report(s, k, r);
 }
 
 /* By the seed, ranks connect by endpoints or by rank 0's ids. */
@@ -137,7 +138,7 @@ static void prepared(struct sim *s, int k)
         make_ids(s, r);
     r->prepared.library = xstrdup(has_ids(s) ? "nccl 2.28.9" : "tcp");
     r->prepared.step = s->nodes[k].e.step;
-    report(s, k, r);
+    engine_report(s, k, r);
 }
 
 /* The engine holds no step twice, misses none, and its metric has all steps of the epoch. */
@@ -164,7 +165,8 @@ static void formed(struct sim *s, int k)
     r->formed.step = s->nodes[k].e.step;
     s->n_formed[s->nodes[k].e.generation]++;
     check_weights(s, k);
-    report(s, k, r);
+    audit_form(s, k);
+    engine_report(s, k, r);
 }
 
 static void epoch_ended(struct sim *s, int k, enum epoch_end end)
@@ -184,7 +186,7 @@ static void epoch_ended(struct sim *s, int k, enum epoch_end end)
     r->epoch.tensor = xcalloc(1, sizeof(struct tensor_hash));
     r->epoch.tensor[0] = (struct tensor_hash){xstrdup("conv1.weight"), r->epoch.replica};
     r->epoch.note = end == EPOCH_NONFINITE ? xstrdup("loss is nan") : NULL;
-    report(s, k, r);
+    engine_report(s, k, r);
 }
 
 static void validated(struct sim *s, int k)
@@ -201,7 +203,7 @@ static void validated(struct sim *s, int k)
     r->validated.weight = (double)share;
     r->validated.n_correct = share;
     r->validated.loss_sum = (double)share;
-    report(s, k, r);
+    engine_report(s, k, r);
 }
 
 static struct report *outcome(const struct sim *s, struct fake_engine *e, struct report *r)
@@ -235,7 +237,7 @@ static void saved(struct sim *s, int k)
         save_beside(s, k);
     r = answer(s, k, REPORT_CHECKPOINT);
     r->checkpoint.step = e->step;
-    report(s, k, e->rank == 0 && e->is_last_save ? outcome(s, e, r) : r);
+    engine_report(s, k, e->rank == 0 && e->is_last_save ? outcome(s, e, r) : r);
 }
 
 static void compute(struct sim *s, int k)
@@ -250,6 +252,9 @@ static void apply_step(struct sim *s, int k)
     if (e->step % s->spe == 0)
         e->w.sum = 0;
     e->w.sum += sim_metric(e->step);
+    e->w.wrong += e->audit.sum;
+    if (e->w.wrong)
+        sim_fail(s, "node %d applies a wrong update in step %lld", k, (long long)e->step);
     ASSERT(e->w.n < MAX_STEPS);
     e->w.step[e->w.n++] = e->step++;
     s->newest_step = max_i64(s->newest_step, e->step);
@@ -266,7 +271,7 @@ static void step_done(struct sim *s, int k)
         r->step.first = !e->has_stepped;
         e->has_stepped = 1;
         e->is_fresh = 0;
-        report(s, k, r);
+        engine_report(s, k, r);
     }
     if (e->step % s->spe == 0)
         epoch_ended(s, k, EPOCH_WHOLE);
@@ -277,10 +282,14 @@ static void step_done(struct sim *s, int k)
 }
 
 /* Go to the next collective of the step, or end the step behind its last one. */
-static void next_part(struct sim *s, int k)
+void engine_next_part(struct sim *s, int k)
 {
     struct fake_engine *e = &s->nodes[k].e;
     int is_applied = e->part > PART_SUM;
+    if (e->part == PART_BEFORE && audit_is_due(s, k)) {
+        audit_open(s, k);
+        return;
+    }
     while (e->part < PARTS && !way_has(&s->way, e->part))
         e->part++;
     if (e->part == PARTS) {
@@ -289,7 +298,8 @@ static void next_part(struct sim *s, int k)
     }
     if (e->part == PART_SUM)
         e->shard.prepared = e->step;
-    coll_arrive(s, k, e->generation * KEYS + 1 + (e->step - is_applied) * PARTS + e->part);
+    coll_arrive(
+        s, k, e->generation * KEYS + 1 + (e->step - is_applied) * STEP_KEYS + FIRST_PART + e->part);
 }
 
 /* The ranks agree on the step by the sum over all of them.  From there on it counts. */
@@ -303,20 +313,22 @@ static void part_done(struct sim *s, int k)
     if (e->part == PART_SUM)
         apply_step(s, k);
     e->part++;
-    next_part(s, k);
+    engine_next_part(s, k);
 }
 
 static void train(struct sim *s, int k)
 {
     struct fake_engine *e = &s->nodes[k].e;
-    if (e->is_released) {
+    if (e->audit.is_open) {
+        audit_advance(s, k);
+    } else if (e->is_released) {
         e->is_waiting = e->is_released = 0;
         e->n_ended++;
         part_done(s, k);
     } else if (e->step == e->epoch * s->spe) { /* all steps were done before the last fault */
         epoch_ended(s, k, EPOCH_WHOLE);
     } else {
-        next_part(s, k);
+        engine_next_part(s, k);
     }
 }
 
@@ -349,7 +361,7 @@ void engine_advance(struct sim *s, int k, int64_t token)
     case 0:
         if (e->must_stop) {
             e->must_stop = 0;
-            report(s, k, report_new(REPORT_STOPPED, e->generation));
+            engine_report(s, k, report_new(REPORT_STOPPED, e->generation));
         }
         break;
     case CMD_OPEN:
@@ -472,7 +484,7 @@ static void obey(struct sim *s, int k, struct cmd *c)
     int64_t wait;
     e->generation = c->generation;
     e->doing = c->kind;
-    e->is_waiting = e->is_released = 0;
+    e->is_waiting = e->is_released = e->audit.is_open = 0;
     if (c->kind == CMD_OPEN) {
         set_phase(s, k, PHASE_OPEN);
     } else if (c->kind == CMD_PREPARE) {

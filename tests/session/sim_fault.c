@@ -9,7 +9,7 @@ static const char *const inject_names[INJECT_COUNT] = {
     "nothing",     "kill",       "kill-driver",  "drop",          "silence",     "silence-in",
     "silence-out", "freeze",     "freeze-short", "freeze-driver", "fault",       "hang",
     "stop",        "stop-twice", "leave",        "replica",       "nonfinite",   "disk",
-    "garbage",     "drain",      "partition",    "clock-leap",    "clock-stall",
+    "garbage",     "drain",      "partition",    "clock-leap",    "clock-stall", "flip",
 };
 
 /* Behind "node 3": what befalls it. */
@@ -36,6 +36,7 @@ static const char *const inject_words[INJECT_COUNT] = {
     [INJECT_PARTITION] = "cannot reach another node, though the driver reaches both",
     [INJECT_CLOCK_LEAP] = "has a clock that jumps ahead",
     [INJECT_CLOCK_STALL] = "has a clock that stands still for a while",
+    [INJECT_FLIP] = "computes wrong bits",
 };
 
 const char *sim_inject_name(enum inject i) { return inject_names[i]; }
@@ -324,7 +325,7 @@ void sim_fire(struct sim *s)
 void sim_choose_fault(struct sim *s)
 {
     int is_driver_too;
-    s->inject = (enum inject)sim_random(s, 0, INJECT_COUNT - 1);
+    s->inject = (enum inject)sim_random(s, 0, INJECT_PLAIN - 1);
     is_driver_too = s->inject == INJECT_FAULT || s->inject == INJECT_HANG ||
                     s->inject == INJECT_FREEZE_SHORT || s->inject == INJECT_REPLICA ||
                     s->inject == INJECT_CLOCK_LEAP || s->inject == INJECT_CLOCK_STALL;

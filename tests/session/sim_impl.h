@@ -6,6 +6,7 @@
  *   sim_node.c     processes
  *   sim_fault.c    faults
  *   sim_engine.c   fake engines
+ *   sim_audit.c    audited steps, and wrong bits in them
  *   sim_coll.c     collectives, in which fake engines meet
  *   sim_way.c      strategies (sim_way.h)
  *   sim_watch.c    invariants that hold all the time
@@ -14,6 +15,7 @@
 #ifndef TESTS_SESSION_SIM_IMPL_H
 #define TESTS_SESSION_SIM_IMPL_H
 
+#include "audit/jury.h"
 #include "base/rng.h"
 #include "session/driver.h"
 #include "session/driver_impl.h"
@@ -47,7 +49,8 @@ enum sim_kind {
     EV_START,
     EV_STRANGER,
     EV_THAW,
-    EV_HEAL
+    EV_HEAL,
+    EV_STRIKE
 };
 
 struct sim_event {
@@ -70,7 +73,8 @@ struct link {        /* one connection; end 0 is the driver's, end 1 the followe
 struct weights { /* the state: the steps that made it, in order */
     int64_t step[MAX_STEPS];
     int n;
-    int64_t sum; /* metric of the epoch under way */
+    int64_t sum;    /* metric of the epoch under way */
+    uint64_t wrong; /* the wrong bits that were summed and applied; 0: none */
 };
 
 /* A step's contribution to the epoch's metric. */
@@ -79,6 +83,23 @@ static inline int64_t sim_metric(int64_t step) { return 1 + step * step; }
 struct cut { /* two nodes that cannot reach each other */
     int a, b;
     int64_t until;
+};
+
+/* Why a node computes wrong bits in audited steps.  n_left 0: it has no flaw. */
+struct flaw {
+    int64_t from;  /* from this step on */
+    int n_left;    /* so many wrong answers; below 0: for ever */
+    int is_batch;  /* the samples are wrong, and so the gradient is */
+    int is_steady; /* each wrong answer about a share of a step is the same */
+};
+
+struct audit { /* an engine's audited step */
+    int is_open;
+    int64_t done;   /* the newest step that was audited in this formation, plus 1 */
+    int n_gathered; /* collectives of this audit so far */
+    struct opinion mine;
+    uint64_t error; /* of the own share that was computed last; 0: it is right */
+    uint64_t sum;   /* of the errors of all ranks, when the step was summed */
 };
 
 struct fake_engine {
@@ -102,6 +123,7 @@ struct fake_engine {
     int is_fresh; /* no step in this formation yet */
     int wants_stop, wants_regroup, is_stuck, must_stop, has_stepped, is_different;
     int64_t last_report;
+    struct audit audit;
     int is_last_save;      /* the checkpoint that is asked for is the last */
     struct weights copied; /* for the checkpoint that is being written */
     int64_t saved_at_ns;   /* when the newest checkpoint is, or will be, written */
@@ -125,6 +147,11 @@ struct node {     /* a process */
     char *text;
     int64_t finished_ns;
     int rank; /* last known */
+    int kind; /* of its processor */
+    struct flaw flaw;
+    int64_t wrong_at; /* audit_key of the newest step in which it answered wrongly */
+    struct jury jury;
+    struct opinion answers[MAX_NODES]; /* by rank, in the collective that has ended last */
 };
 
 struct sim_run { /* a run directory, which outlives its drivers */
@@ -166,6 +193,9 @@ struct sim {
     int group_size[MAX_GENERATIONS], group[MAX_GENERATIONS][MAX_NODES]; /* nodes, by rank; -1 */
     int64_t newest_step, newest_generation; /* applied by any rank; of the newest collective */
     struct way way;
+    int has_audits, audit_part; /* one in audit_part steps is audited */
+    int strikes_in_vote;        /* faults come while the ranks vote */
+    int n_told, n_corruptions;  /* findings handed to a driver; corruption events */
     int is_back; /* 1: the state of newer steps was lost, and no recovery has told so yet */
     enum sim_mode mode;
     int is_elastic; /* ranks are replaced; several faults */
@@ -236,12 +266,30 @@ void engine_break_off(struct sim *s, int k);           /* engine_abort */
 void engine_advance(struct sim *s, int k, int64_t token);
 void engine_fault(struct sim *s, int k, int is_consequence, const char *text);
 void engine_die(struct sim *s, int k);
+void engine_report(struct sim *s, int k, struct report *r); /* takes r */
+void engine_next_part(struct sim *s, int k);
 void engine_wake(struct sim *s, int k, int64_t ns); /* engine_advance after so long */
+
+/* sim_audit.c */
+void audit_choose(struct sim *s);
+void audit_form(struct sim *s, int k); /* node k's engine has formed */
+int audit_is_due(const struct sim *s, int k);
+void audit_open(struct sim *s, int k);
+void audit_leave(struct sim *s, int k); /* the node leaves its formation */
+void audit_advance(struct sim *s, int k);
+void audit_gather(struct sim *s, int64_t g); /* all ranks of the formation have come */
+void audit_sum(struct sim *s, int64_t g);    /* the step is summed over all ranks */
+void audit_event(struct sim *s, const struct session_event *e);
+void audit_check(struct sim *s);
 
 /* sim_coll.c */
 enum {
-    KEYS = 1000000
-}; /* a collective's key: generation * KEYS, and the number in the formation */
+    /* A collective's key: generation * KEYS, and then 1 + step * STEP_KEYS, and the number in the
+     * step: first those of an audit, and from FIRST_PART on the parts of sim_way.h. */
+    KEYS = 1000000,
+    STEP_KEYS = 1024,
+    FIRST_PART = STEP_KEYS - PARTS
+};
 void coll_arrive(struct sim *s, int k, int64_t key);
 void coll_leave(struct sim *s, int k); /* the nodes that wait for it notice */
 void coll_heal(struct sim *s);         /* a cut that held up a collective may be over */

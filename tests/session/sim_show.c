@@ -9,7 +9,8 @@ const char *sim_mode_name(enum sim_mode mode)
     static const char *const names[] = {[SIM_PLAIN] = "plain",
                                         [SIM_ELASTIC] = "elastic",
                                         [SIM_LEADERS] = "leaders",
-                                        [SIM_STANDBY] = "standby"};
+                                        [SIM_STANDBY] = "standby",
+                                        [SIM_AUDIT] = "audit"};
     return names[mode];
 }
 

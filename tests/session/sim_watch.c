@@ -42,6 +42,8 @@ static const struct {
     {INJECT_GARBAGE, "a message of 0 bytes"},
     {INJECT_DRAIN, "was drained"},
     {INJECT_CLOCK_STALL, "no sign of life for 5"},
+    {INJECT_FLIP, "was drained, because its bits were wrong"},
+    {INJECT_FLIP, "computes wrong gradients"},
 };
 
 int sim_is_cut_off(const struct sim *s, int k)
@@ -196,6 +198,8 @@ void watch_event(struct sim *s, const struct session_event *e)
         s->last_error.rank = e->rank;
         s->error_node = node_of(e->host);
     }
+    if (e->kind == EVENT_CORRUPTION && s->has_audits)
+        audit_event(s, e);
     if (e->kind == EVENT_WARNING)
         warned(s, e);
     if (!s->is_elastic)

@@ -25,7 +25,7 @@ def events(text):
 
 class Show(unittest.TestCase):
     def test_each_kind_of_schedule(self):
-        for mode in ("plain", "elastic", "leaders", "standby"):
+        for mode in ("plain", "elastic", "leaders", "standby", "audit"):
             status, text = show("--" + mode, "--show", "3")
             self.assertEqual((status, text), show("--show", "3", "--" + mode))
             self.assertEqual(status, 0, text)

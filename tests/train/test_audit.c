@@ -348,23 +348,6 @@ static void test_what_cannot_be_audited_is_told(void **state)
     }
 }
 
-/* Each rank is computed again by the next one of its kind, and a rank alone by nobody. */
-static void test_kinds(void **state)
-{
-    static const int kinds[] = {0, 0, 2, 0, 4, 4};
-    static const int next[] = {1, 3, -1, 0, 5, 4}, before[] = {3, 0, -1, 1, 5, 4};
-    struct layout layout = {.n_params = 1};
-    struct stepper t = {.layout = &layout};
-
-    (void)state;
-    witness_begin(&t, kinds, ARRAY_LEN(kinds));
-    for (int k = 0; k < (int)ARRAY_LEN(kinds); k++) {
-        assert_int_equal(witness_next(&t.witness, k), next[k]);
-        assert_int_equal(witness_before(&t.witness, k), before[k]);
-    }
-    witness_fini(&t.witness);
-}
-
 /* ---- which steps ---- */
 
 static void count_drawn(void *arg, struct trainer *t, int64_t step)
@@ -409,7 +392,6 @@ int main(void)
         cmocka_unit_test(test_micro_batches_are_audited),
         cmocka_unit_test(test_a_rank_that_is_always_wrong_fails),
         cmocka_unit_test(test_what_cannot_be_audited_is_told),
-        cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_the_part_of_the_steps),
     };
 
