@@ -17,15 +17,15 @@ import transformers
 
 SAMPLES = 64
 # Networks of tokens; all have 256 a sample.
-VOCABULARY = {"llama": 32000, "folder": 32000, "gpt2": 4096}
+VOCABULARY = {"llama": 32000, "folder": 32000, "gpt2": 4096, "gpt2-124m": 50257}
 
 
 def network_of(name, tiny):
     torch.manual_seed(0)
-    if name == "gpt2":
-        width, layers = (48, 1) if tiny else (384, 6)
+    if name in ("gpt2", "gpt2-124m"):
+        width, layers = (48, 1) if tiny else (384, 6) if name == "gpt2" else (768, 12)
         return transformers.GPT2LMHeadModel(transformers.GPT2Config(
-            n_layer=layers, n_head=6, n_embd=width, n_positions=256,
+            n_layer=layers, n_head=12 if width == 768 else 6, n_embd=width, n_positions=256,
             vocab_size=classes_of(name, tiny), resid_pdrop=0, embd_pdrop=0, attn_pdrop=0,
             bos_token_id=1, eos_token_id=2))
     if name in ("llama", "folder"):
