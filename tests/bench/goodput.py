@@ -16,7 +16,9 @@ first undisturbed for M minutes (10), then for as long in each of these settings
   --set       a key of the job, such as cluster.encrypt=off (links are encrypted: hosts differ)
   --driver    in a last setting with spares the driver is killed, too, half way; a standby leads.
 
-"goodput" is the steps done in that time, divided by those of the undisturbed run.  "a loss" is what
+"goodput" is the steps done in that time, divided by those of the undisturbed run.  That was at
+another time, when other work may have left the machine more or less; so "by its own halves" divides
+them by the steps at the pace of the halves before the losses in the same run.  "a loss" is what
 one costs: the steps that are missing, in seconds of the undisturbed run, divided by the losses.
 "recovered" is the driver's own figure for it (events.jsonl), from when the loss is known until the
 next step is done.  "bits" says whether the hashes of the state (hashes.csv) are those of the
@@ -160,32 +162,46 @@ class Cluster(Group):
         self.wait("the standby's lead", lambda: self.events("leader"))
 
     def count(self, seconds, every, choices, n_drivers=0):
-        """The steps done in so many seconds, with a loss after each `every` (0: none), and the
-        number of losses."""
-        step, begun, n = self.step(), time.monotonic(), 0
-        is_due = (lambda: begun + (n + 0.5) * every) if every else lambda: begun + 2 * seconds
+        """Count for so many seconds, with a loss in the middle of each `every` (0: none): the steps
+        done, the number of losses, and the steps and seconds of the halves before losses."""
+        done = {"steps": 0, "losses": 0, "calm_steps": 0, "calm_s": 0}
+        step, begun = self.step(), time.monotonic()
+        calm = (step, begun)  # since when nothing happened; None: the next half has to begin first
         while (now := time.monotonic()) < begun + seconds:
             self.start_again()
             if n_drivers and now >= begun + seconds / 2:
                 n_drivers -= 1
                 self.kill_driver()
-            elif now >= is_due():
+                calm, again = None, next_start(begun, every)
+            elif every and now >= begun + (done["losses"] + 0.5) * every:
+                if calm:
+                    done["calm_steps"] += self.step() - calm[0]
+                    done["calm_s"] += time.monotonic() - calm[1]
                 self.kill_one(choices)
-                n += 1
+                done["losses"] += 1
+                calm, again = None, next_start(begun, every)
+            elif not calm and now >= again:
+                calm = (self.step(), time.monotonic())
             time.sleep(max(0.0, min(0.05, begun + seconds - time.monotonic())))
         took = time.monotonic() - begun
-        return (self.step() - step) * seconds / took, n
+        done["steps"] = (self.step() - step) * seconds / took
+        return done
+
+
+def next_start(begun, every):
+    """When the next interval begins."""
+    return begun + every * ((time.monotonic() - begun) // every + 1)
 
 
 def measure(args, hosts, every, spares, with_driver):
     choices = random.Random(args.seed)
     with Cluster(args.build, hosts, args.job, args.ranks, spares, with_driver) as cluster:
-        steps, n = cluster.count(args.minutes * 60, every, choices, int(with_driver))
+        done = cluster.count(args.minutes * 60, every, choices, int(with_driver))
         recovered = cluster.events("recovered")
         if cluster.events("error"):
             raise Failed(f"the job failed:\n{cluster.read('log')[-3000:]}")
-        return {"every": every, "spares": spares, "driver": with_driver, "steps": steps,
-                "losses": n + with_driver, "hashes": cluster.hashes(),
+        return {**done, "every": every, "spares": spares, "driver": with_driver,
+                "losses": done["losses"] + with_driver, "hashes": cluster.hashes(),
                 "recovered": [event["seconds"] for event in recovered],
                 "lost": max((event["steps_lost"] for event in recovered), default=0),
                 "formed": len(cluster.events("form"))}
@@ -209,14 +225,17 @@ def row(found, calm, seconds):
     n, same = same_bits(calm, found)
     ratio = found["steps"] / calm["steps"]
     cost = (1 - ratio) * seconds / found["losses"] if found["losses"] else 0
+    own = (f"{100 * found['steps'] * found['calm_s'] / (seconds * found['calm_steps']):.1f} %"
+           if found["calm_steps"] else "")
     recovered = f"{statistics.median(times):.2f} | {max(times):.2f}" if times else " | "
     return (f"| {name_of(found)} | {found['steps']:,.0f} | {100 * ratio:.1f} % | "
-            f"{found['losses']} | {cost:.2f} | {recovered} | {found['lost']} | "
+            f"{own} | {found['losses']} | {cost:.2f} | {recovered} | {found['lost']} | "
             f"{'equal' if same else 'DIFFER'} at {n} steps |")
 
 
-HEAD = ("| run | steps | goodput | losses | a loss costs s | recovered: median s | worst s "
-        "| steps lost | bits |\n|---|---|---|---|---|---|---|---|---|")
+HEAD = ("| run | steps | goodput | by its own halves | losses | a loss costs s "
+        "| recovered: median s | worst s | steps lost | bits |\n"
+        "|---|---|---|---|---|---|---|---|---|---|")
 
 
 def settings(args):
