@@ -100,23 +100,22 @@ static uint64_t source_of(const struct conn *c)
     return source;
 }
 
-/* The stranger that makes room, of *source, or of any source if that is NULL: the oldest whose
- * connection is over, and if there is none the oldest of all.  Returns NULL if it is not yet
- * least_age_ms old. */
+/* The stranger that makes room, of *source, or of any source if that is NULL.  Returns NULL if none
+ * is least_age_ms old. */
 static struct stranger *next_to_go(const struct listener *l, const uint64_t *source,
                                    int64_t least_age_ms)
 {
-    struct stranger *going = NULL;
+    struct stranger *oldest = NULL;
 
-    for (struct stranger *s = l->oldest; s; s = s->next) {
+    for (struct stranger *s = l->oldest; s && age_ms(s) >= least_age_ms; s = s->next) {
         if (s->is_going || (source && s->source != *source))
             continue;
-        if (!going || conn_is_over(s->conn))
-            going = s;
         if (conn_is_over(s->conn))
-            break;
+            return s;
+        if (!oldest)
+            oldest = s;
     }
-    return going && age_ms(going) >= least_age_ms ? going : NULL;
+    return oldest;
 }
 
 /* The socket of s is gone, and the place free, once the loop has called the close's callback. */

@@ -175,8 +175,8 @@ static void test_lingering_counts(void **state)
     listener_close(s.listener);
 }
 
-/* A connection that only lingers makes room before one that is older and open, also where only that
- * one is old enough. */
+/* A connection that only lingers makes room before one that is older and open, when both are old
+ * enough. */
 static void test_lingering_goes_first(void **state)
 {
     struct server s;
@@ -187,10 +187,10 @@ static void test_lingering_goes_first(void **state)
                      &(struct listener_options){.max_strangers = 2, .stranger_ms = NEVER_MS});
     fd[0] = raw_connect(&s);
     run_until(*state, &s.has_one);
-    uv_sleep(LISTENER_ROOM_AFTER_MS + 50);
     fd[1] = raw_connect(&s);
     assert_int_equal(write(fd[1], "GET / HTTP", 10), 10);
     run_until(*state, &s.side[1].is_closed);
+    uv_sleep(LISTENER_ROOM_AFTER_MS + 50);
     fd[2] = raw_connect(&s);
     start = clock_mono_ns();
     while (s.n_accepted < 3)
