@@ -54,6 +54,7 @@ enum precision { PRECISION_LIST(WORD_VALUE) };
 enum {
     JOB_MOST_TRACED = 1000,   /* steps of a timeline */
     JOB_MAX_CPU_RANKS = 4096, /* so many can be joined by coll/tcp.h */
+    JOB_MAX_RANKS = 65536,    /* so many sum the control vector exactly (op/control.h) */
     JOB_MAX_BYTES = READ_MAX_BYTES,
 };
 

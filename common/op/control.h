@@ -9,8 +9,8 @@
  * coll_device_latch writes CONTROL_VOID after the all-reduce, on that rank alone.
  *
  * The vector is F32, so integers are cut into digits of 8 bits, one float each.  Sums of digits are
- * exact up to 65,536 ranks, and do not depend on the order of addition.  The loss sum travels as
- * fixed point in units of 2^-24, so that every rank holds the very same number: metrics are
+ * exact up to CONTROL_MAX_RANKS, and do not depend on the order of addition.  The loss sum travels
+ * as fixed point in units of 2^-24, so that every rank holds the very same number: metrics are
  * replicated state.  One of 2^39 or more, of a run that diverges, is told as infinite.  The digits
  * of a negative sum are negative.
  *
@@ -26,6 +26,8 @@
 #include <stdint.h>
 
 #include "ir/graph.h"
+
+enum { CONTROL_MAX_RANKS = 65536 }; /* so many vectors have an exact sum */
 
 enum {
     CONTROL_LOSS = 0,       /* 8 digits: loss sum * 2^24, 0 if not finite; of its sign */

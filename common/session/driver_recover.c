@@ -183,8 +183,8 @@ struct decision recover_choose(struct formation *f)
 void recover_wait(struct formation *f, int is_orderly)
 {
     const struct driver *d = f->d;
-    int is_enough = recover_n_ready(d) >= recover_min_ranks(d);
-    int64_t ms = is_orderly && is_enough ? 0 : d->o.cluster.replace_timeout_ms;
+    int is_enough = is_orderly && recover_n_ready(d) >= recover_min_ranks(d);
+    int64_t ms = is_enough ? 0 : d->o.cluster.replace_timeout_ms;
     if (d->stage != STAGE_WAIT)
         f->recovery.is_wait_said = 0;
     f->recovery.wait_until_ms = d->now_ms + ms;
@@ -228,7 +228,7 @@ void recover_moved(struct formation *f, int rank)
 {
     struct recovery *r = &f->recovery;
     ASSERT(rank >= 0 && rank < f->d->n_seats);
-    if (r->since_ns != 0 && r->is_noted && rank < f->d->membership.n_ranks)
+    if (r->since_ns != 0 && r->is_noted)
         r->newest_step = max_i64(r->newest_step, f->d->seats[rank].at.step);
 }
 

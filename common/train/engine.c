@@ -21,6 +21,7 @@
 #include "base/util.h"
 #include "coll/device.h"
 #include "coll/tcp.h"
+#include "op/control.h"
 #include "step/faults.h"
 #include "train/trainer.h"
 #include "wire/msg.h"
@@ -281,6 +282,7 @@ static int engine_form(struct engine *e, const struct cmd *c, int64_t deadline_m
 /* The driver's own deadline ends a connect that takes too long; this one is only a backstop. */
 _Static_assert((int)JOB_MAX_CPU_RANKS == (int)COLL_TCP_MAX_RANKS,
                "what a job may ask for is what connects");
+_Static_assert((int)JOB_MAX_RANKS == (int)CONTROL_MAX_RANKS, "and what sums exactly");
 _Static_assert((int)MSG_ID == (int)COLL_ID_BYTES && (int)MSG_RANKS_PER_ID == (int)COLL_RANKS_PER_ID,
                "what the wire carries is what connects");
 

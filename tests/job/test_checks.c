@@ -17,7 +17,9 @@ static void test_supported(void **state)
     } cases[] = {
         {"", 2, 0, ""},
         {"", 4096, 0, "", "cuda"},
-        {"cluster: {max_ranks: 131072}", 2, 0, "", "cuda"},
+        {"cluster: {max_ranks: 65536}", 2, 0, "", "cuda"},
+        {"cluster: {max_ranks: 65537}", 2, ERR_UNSUPPORTED,
+         "65537 ranks (cluster.max_ranks): this build joins at most 65536", "cuda"},
         {"cluster: {max_ranks: 131072, spares: 1}", 2, ERR_CONFIG,
          "cluster.spares is 1 beside 131072 ranks, want at most 131072 followers in all", "cuda"},
         {"cluster: {min_ranks: 2, max_ranks: 2}", 2, 0, ""},

@@ -141,7 +141,7 @@ static void too_much_is_cut(void **state)
     memset(sum, 0, sizeof sum);
     metrics[METRIC_LOSS_SUM] = 0x1p38;
     control_pack(metrics, 0, 0, v);
-    for (int k = 0; k < 65536; k++)
+    for (int k = 0; k < CONTROL_MAX_RANKS; k++)
         for (int e = 0; e < CONTROL_LEN; e++)
             sum[e] += v[e];
     control_read(sum, &seen);

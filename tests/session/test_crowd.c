@@ -337,15 +337,17 @@ static void on_gpus(void **state)
 static int n_schedules = 2;
 static uint64_t first_seed = 1;
 
-/* One machine, a rack, or a twentieth of all: connections from a random one on, which close one
- * after another. */
+/* One machine, a rack, or a twentieth of all: connections from a random one on, which is there
+ * yet, close one after another. */
 static int lose_some(struct crowd *c, struct rng_stream *r, uint8_t *is_gone)
 {
     static const int sizes[] = {1, GPUS, 64 * GPUS, CROWD / 20};
-    const int n = sizes[rng_next_below(r, ARRAY_LEN(sizes))],
-              from = 1 + (int)rng_next_below(r, CROWD - 1);
-    int n_lost = 0;
+    const int n = sizes[rng_next_below(r, ARRAY_LEN(sizes))];
+    int from, n_lost = 0;
 
+    do
+        from = 1 + (int)rng_next_below(r, CROWD - 1);
+    while (is_gone[from]);
     for (int conn = from; conn < from + n && conn < CROWD; conn++) {
         if (is_gone[conn])
             continue;
