@@ -94,21 +94,24 @@ static void jury_note(struct jury *j, int rank, int is_proven, enum corruption w
                       const char *tensor)
 {
     struct jury_finding *f = NULL;
+    const char *known = NULL; /* from an earlier finding */
 
     for (int i = 0; i < j->n_found && !f; i++)
         if (j->found[i].rank == rank)
             f = &j->found[i];
-    if (!f)
-        f = &j->found[j->n_found++];
-    else if (f->is_proven && !is_proven) {
+    if (f && f->is_proven && !is_proven) {
         f->round = j->round;
         return;
     }
+    if (f)
+        known = f->tensor;
+    else
+        f = &j->found[j->n_found++];
     *f = (struct jury_finding){.step = j->step,
                                .rank = rank,
                                .is_proven = is_proven,
                                .what = what,
-                               .tensor = tensor,
+                               .tensor = tensor ? tensor : known,
                                .round = j->round};
 }
 

@@ -331,8 +331,8 @@ static int witness_fail(struct stepper *t, struct err *err)
 {
     if (jury_condemns(&t->witness.jury, coll_rank(t->coll)))
         return err_set(err, ERR_DEVICE,
-                       "this rank computes wrong gradients: the step was computed %d times, and in "
-                       "the last one, too, this rank got other ones than the other ranks; test its "
+                       "this rank computes wrong gradients: the step was computed %d times, and "
+                       "the last time this rank got other ones than the other ranks; test its "
                        "processor and its memory",
                        JURY_ROUNDS);
     return err_set(err, ERR_CANCELED, "the ranks do not agree on a gradient");

@@ -2,8 +2,8 @@
  *
  * A flawed node answers wrongly: about its own share, about the one that it looks at, or in a vote.
  * The invariants: no wrong bit is applied; whoever is proven to be at fault was wrong in that step;
- * if those who were wrong are fewer than half of their kind, all of them are named, and no other
- * rank; and of any others at least one is named. */
+ * if those who were wrong are fewer than half of their kind, all of them are proven to be, and no
+ * other rank is named; and of any others at least one is named. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -191,7 +191,7 @@ static const struct jury_finding *finding_of(const struct jury *j, int rank)
 static void check_kind(struct sim *s, const struct node *judge, int kind)
 {
     const struct jury *j = &judge->jury;
-    int n_kind = 0, n_wrong = 0, n_hit = 0, n_named = 0;
+    int n_kind = 0, n_wrong = 0, n_hit = 0, n_proven = 0, n_named = 0;
 
     for (int r = 0; r < j->n_ranks; r++) {
         const int i = s->group[judge->e.generation][r];
@@ -204,13 +204,16 @@ static void check_kind(struct sim *s, const struct node *judge, int kind)
         n_wrong += is_wrong;
         n_named += f != NULL;
         n_hit += f && is_wrong;
+        n_proven += f && is_wrong && f->is_proven;
         if (f && f->is_proven && !is_wrong)
             sim_fail(s, "rank %d is said to be at fault in step %lld, and was right", r,
                      (long long)j->step);
     }
-    if (2 * n_wrong < n_kind && (n_hit != n_wrong || n_named != n_wrong))
-        sim_fail(s, "step %lld: %d of %d ranks were wrong, %d of them and %d others are named",
-                 (long long)j->step, n_wrong, n_kind, n_hit, n_named - n_hit);
+    if (2 * n_wrong < n_kind && (n_proven != n_wrong || n_named != n_wrong))
+        sim_fail(s,
+                 "step %lld: %d of %d ranks were wrong, %d of them and %d others are named, %d "
+                 "are proven to be at fault",
+                 (long long)j->step, n_wrong, n_kind, n_hit, n_named - n_hit, n_proven);
     if (n_wrong > 0 && n_hit == 0)
         sim_fail(s, "step %lld: %d of %d ranks were wrong, and none of them is named",
                  (long long)j->step, n_wrong, n_kind);
@@ -221,7 +224,7 @@ static void audit_tell(struct sim *s, int k)
     const struct node *n = &s->nodes[k];
 
     for (int r = 0; r < n->jury.n_ranks; r++)
-        if (jury_next(&n->jury, r) > r || jury_before(&n->jury, r) >= 0)
+        if (jury_before(&n->jury, r) > r) /* the first of its kind, which has others */
             check_kind(s, n, n->jury.kind[r]);
     s->r->n_verdicts += n->jury.n_found > 0;
     for (int i = 0; i < n->jury.n_found; i++) {
