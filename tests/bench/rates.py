@@ -84,9 +84,9 @@ def with_row(text, row):
     return "\n".join([*lines[:at], row, *lines[at:]])
 
 
-def row_of(options, cells):
+def row_of(options, cells, load):
     said = [cells.get(case, "") for case in CASES]
-    how = f"{options.rounds} x {options.steps} steps, load {os.getloadavg()[0]:.1f}"
+    how = f"{options.rounds} x {options.steps} steps, load {load:.1f}"
     return "| " + " | ".join([processor(), *said, how, time.strftime("%Y-%m-%d"),
                               bench.commit_of_tree()]) + " |"
 
@@ -105,13 +105,14 @@ def main():
     options.mode = options.mode or ["eager", "compiled"]
     if options.check:
         options.rounds, options.steps, options.mode = 1, 2, ["eager"]
-    cells = {case: cell(case, *measure(options, case)) for case in options.case or CASES}
-    row = row_of(options, cells)
+    load, cases = os.getloadavg()[0], options.case or CASES
+    cells = {case: cell(case, *measure(options, case)) for case in cases}
+    row = row_of(options, cells, load)
     print(row)
     with open(RESULTS, encoding="utf-8") as file:
         text = with_row(file.read(), row)
     if options.check:
-        assert text.count(row) == 1 and row.count(" x |") == len(CASES), row
+        assert text.count(row) == 1 and row.count(" x |") == len(cases), row
     if options.record and not options.check:
         with open(RESULTS, "w", encoding="utf-8") as file:
             file.write(text)

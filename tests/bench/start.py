@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """start - the memory of a rank before its first step, and the time from the start to that step.
 
-    start.py [--build DIR] [--rounds N] [--case NAME]... [--record] [--check]
+    start.py [--build DIR] [--rounds N] [--case NAME]... [--cold] [--record] [--check]
 
 memory  two ranks of a small MLP, which the fault "stop" halts when step 1 begins: programs are
         built, links are there, and the first batch is read.  The figures are the resident memory of
@@ -113,15 +113,14 @@ def measure_memory(args):
         job = {"model": {"arch": "mlp", "hidden": [8]}, "data": dict(DIGITS, samples=64),
                "train": {"global_batch": 8, "epochs": 1, "validate_every": 0}}
         stops = [word for rank in (0, 1) for word in ("--inject", f"stop:rank{rank}@step1")]
-        driver, ranks = None, []
+        driver = None
         try:
             with open(os.path.join(folder, "log"), "w", encoding="utf-8") as log:
                 driver = subprocess.Popen(command_of(args, folder, job, 2, 1, *stops), stdout=log,
                                           stderr=log, stdin=subprocess.DEVNULL)
-            ranks = stopped_ranks(driver)
-            return [memory_of(pid) for pid in ranks]
+            return [memory_of(pid) for pid in stopped_ranks(driver)]
         finally:
-            for pid in ranks[1:]:
+            for pid in children_of(driver.pid) if driver else ():
                 os.kill(pid, signal.SIGKILL)
             if driver:
                 driver.kill()

@@ -13,7 +13,7 @@ import unittest
 
 SOURCE = os.environ["DPTRAIN_SOURCE"]
 TARGETS = ("driver/dpdriver", "follower/dpfollower")
-PLACES = (("a", "build"), ("much/longer", "other place/b"))  # of the sources; of the build
+PLACES = (("a", "a/build"), ("much/longer", "other place/b"))  # of the sources; of the build
 ENV = {**os.environ, "CCACHE_DISABLE": "1"}
 
 
