@@ -40,7 +40,7 @@ static void test_began(void **state)
         {"{\"event\":\"start\",\"nranks\":2}\n", "{\"event\":\"start\",\"nranks\":4}\n", 2},
         {"{\"event\":\"warning\",\"message\":\"start\",\"nranks\":9}\n", NULL, 0},
         {"{\"event\":\"start\",\"nranks\":0}\n", NULL, 0},
-        {"{\"event\":\"start\",\"nranks\":70000}\n{\"event\":\"start\"}\n", NULL, 0},
+        {"{\"event\":\"start\",\"nranks\":140000}\n{\"event\":\"start\"}\n", NULL, 0},
         {"start\n", NULL, 0},
     };
 
