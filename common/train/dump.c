@@ -5,7 +5,8 @@
  * their places of the flat space, divides them by update_scale, writes a file aside and renames it.
  *
  * Failure modes: a rank that is lost meanwhile ends the formation, as in any collective, and the
- * step counts.  A full disk is a warning, and leaves no file. */
+ * step counts all the same.  A full disk, or too little memory for the file, is a warning, and
+ * leaves no file; the other ranks still gather. */
 #include "train/dump.h"
 
 #include <errno.h>
@@ -27,6 +28,25 @@
 int dump_is_due(const struct trainer *t, int64_t n_steps)
 {
     return n_steps > 0 && t->job->report.gradients == n_steps;
+}
+
+void dump_doubt(struct trainer *t)
+{
+    const int64_t n = t->job->report.gradients, done = t->state->at.step, last = t->total_steps;
+    char *text = NULL;
+
+    if (n > last)
+        text = xasprintf("report.gradients is %lld, but the last step is %lld: no gradients will "
+                         "be written; want that step or an earlier one",
+                         (long long)n, (long long)last);
+    else if (n > 0 && n <= done)
+        text = xasprintf("report.gradients is %lld, but training goes on after step %lld: no "
+                         "gradients will be written; want a later step, or `dpdriver replay "
+                         "--dump`",
+                         (long long)n, (long long)done);
+    if (text)
+        trainer_warn_at(t, done, text);
+    free(text);
 }
 
 /* ---- gathering ---- */
@@ -77,13 +97,17 @@ static void dump_put(const struct layout *l, int bucket, const struct dump_cut *
     }
 }
 
+/* all: NULL: no numbers are kept here.  The bucket of the control vector alone has no spans. */
 static int dump_bucket(struct trainer *t, int bucket, float scale, float *all, struct err *err)
 {
     const struct dump_cut c = dump_cut_of(t, bucket);
     const size_t n_bytes = dtype_size(t->layout->bucket[bucket].dtype) * (size_t)c.room;
     char *mine = NULL, *spans = NULL;
-    int rc = try_alloc((void **)&mine, n_bytes, "gradients of a bucket", err);
+    int rc;
 
+    if (c.room == 0)
+        return 0;
+    rc = try_alloc((void **)&mine, n_bytes, "gradients of a bucket", err);
     if (rc == 0 && c.size > 1)
         rc = try_alloc((void **)&spans, n_bytes * (size_t)c.size, "gradients of a bucket", err);
     if (rc == 0) {
@@ -100,9 +124,10 @@ static int dump_bucket(struct trainer *t, int bucket, float scale, float *all, s
 }
 
 /* The factor by which the sums are too large. */
-static int dump_scale(const struct trainer *t, double loss_scale, float *out, struct err *err)
+static int dump_scale(const struct trainer *t, int64_t n_steps, double loss_scale, float *out,
+                      struct err *err)
 {
-    const int64_t n = sampler_at(&t->sampler, t->state->at.step - 1).n;
+    const int64_t n = sampler_at(&t->sampler, n_steps - 1).n;
     const struct step_scalars scalars = {.n_targets = n * sample_n_predictions(t->spec)};
     float control[CONTROL_LEN], scaler[SCALER_LEN] = {0};
     const int rc =
@@ -110,6 +135,17 @@ static int dump_scale(const struct trainer *t, double loss_scale, float *out, st
 
     scaler[SCALER_SCALE] = (float)loss_scale;
     *out = update_scale(control, &scalars, t->layout->has_scaler ? scaler : NULL);
+    return rc;
+}
+
+static int dump_gather(struct trainer *t, int64_t n_steps, double loss_scale, float *all,
+                       struct err *err)
+{
+    float scale = 1;
+    int rc = all ? dump_scale(t, n_steps, loss_scale, &scale, err) : 0;
+
+    for (int b = 0; b < t->layout->n_buckets && rc == 0; b++)
+        rc = dump_bucket(t, b, scale, all, err);
     return rc;
 }
 
@@ -133,10 +169,9 @@ static int dump_write_aside(const struct layout *l, const float *all, const char
     return rc;
 }
 
-static int dump_write(const struct trainer *t, const float *all, struct err *err)
+static int dump_write(const struct trainer *t, int64_t n_steps, const float *all, struct err *err)
 {
-    char *path =
-        xasprintf("%s/gradients-%08lld.safetensors", t->o.run_dir, (long long)t->state->at.step);
+    char *path = xasprintf("%s/gradients-%08lld.safetensors", t->o.run_dir, (long long)n_steps);
     char *aside = xasprintf("%s.%s.new", path, owner_own_id());
     int rc;
 
@@ -153,36 +188,35 @@ static int dump_write(const struct trainer *t, const float *all, struct err *err
     return rc;
 }
 
-static void dump_tell(struct trainer *t, const float *all)
+/* failed: the word for what could not be done, in a text that a replay looks for. */
+static void dump_warn(struct trainer *t, int64_t n_steps, const char *failed, const struct err *why)
 {
-    char *text;
-    struct err err;
+    char *text = xasprintf("the gradients of step %lld could not be %s: %s", (long long)n_steps,
+                           failed, why->msg);
 
-    if (dump_write(t, all, &err) == 0)
-        return;
-    text = xasprintf("the gradients of step %lld could not be written: %s",
-                     (long long)t->state->at.step, err.msg);
-    trainer_warn_at(t, t->state->at.step, text);
+    trainer_warn_at(t, n_steps, text);
     free(text);
 }
 
-int dump_gradients(struct trainer *t, double loss_scale, struct err *err)
+int dump_gradients(struct trainer *t, int64_t n_steps, double loss_scale, struct err *err)
 {
-    const struct layout *l = t->layout;
-    const int writes = t->rank == 0 && t->o.run_dir;
-    float *all = NULL, scale = 1;
-    int rc = 0;
+    const int writes = t->rank == 0 && t->o.run_dir, is_divided = trainer_is_divided(t);
+    const size_t n_bytes = sizeof(float) * (size_t)t->layout->n_trained;
+    float *all = NULL;
+    struct err why;
+    int rc;
 
-    if (!dump_is_due(t, t->state->at.step) || (!writes && !trainer_is_divided(t)))
+    if (!dump_is_due(t, n_steps) || (!writes && !is_divided))
         return 0;
-    if (writes)
-        rc = try_alloc((void **)&all, sizeof *all * (size_t)l->n_trained, "all gradients", err);
-    if (rc == 0 && writes)
-        rc = dump_scale(t, loss_scale, &scale, err);
-    for (int b = 0; b < l->n_buckets && rc == 0; b++)
-        rc = dump_bucket(t, b, scale, all, err);
-    if (rc == 0 && writes)
-        dump_tell(t, all);
+    if (writes && try_alloc((void **)&all, n_bytes, "all gradients", &why) < 0)
+        dump_warn(t, n_steps, "written", &why);
+    if (!all && !is_divided)
+        return 0;
+    rc = dump_gather(t, n_steps, loss_scale, all, err);
+    if (rc < 0 && t->rank == 0)
+        dump_warn(t, n_steps, "gathered, so they could not be written", err);
+    else if (all && dump_write(t, n_steps, all, &why) < 0)
+        dump_warn(t, n_steps, "written", &why);
     free(all);
-    return rc < 0 ? err_wrap(err, "gradients of step %lld", (long long)t->state->at.step) : 0;
+    return rc < 0 && is_divided ? err_wrap(err, "gradients of step %lld", (long long)n_steps) : 0;
 }

@@ -2,7 +2,8 @@
  *
  * RUN/gradients-NNNNNNNN.safetensors has a tensor F32 for each trained parameter, by its name: the
  * gradient of the step's mean loss over the samples of all ranks, as the optimizer got it, but
- * neither clipped nor multiplied by a loss scale.  It is written even if the step is not applied.
+ * neither clipped nor multiplied by a loss scale; with adasum, powersgd and bytegrad it is what
+ * these make of the ranks' gradients.  It is written even if the step is not applied.
  *
  * Threads: the engine's. */
 #ifndef TRAIN_DUMP_H
@@ -17,10 +18,15 @@ struct trainer;
 /* 1: report.gradients asks for the step that is the n_steps-th one.  The same on all ranks. */
 int dump_is_due(const struct trainer *t, int64_t n_steps);
 
-/* The step that the state counts as its newest has just ended, and nothing is queued behind it: if
- * it is due, write its gradients.  loss_scale: the scale that this step had; 0: none.  All ranks
- * call this alike, because they gather sums that are divided.  A file that cannot be written is a
- * warning of the run; it fails if the ranks cannot gather. */
-int dump_gradients(struct trainer *t, double loss_scale, struct err *err);
+/* Rank 0 warns if report.gradients asks for a step that will not be made: one that is done already,
+ * or none of the job's.  The state is there. */
+void dump_doubt(struct trainer *t);
+
+/* The n_steps-th step has just ended, whether or not the state counts it yet, and nothing is queued
+ * behind it: if it is due, write its gradients.  Nothing has computed in their place since.
+ * loss_scale: the scale that this step had; 0: none.  All ranks call this alike, because they
+ * gather sums that are divided.  A file that cannot be written is a warning of the run.  Fails only
+ * if the ranks cannot gather, which is a warning of rank 0, too; the step counts all the same. */
+int dump_gradients(struct trainer *t, int64_t n_steps, double loss_scale, struct err *err);
 
 #endif

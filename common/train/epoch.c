@@ -199,6 +199,17 @@ static int end_step(struct trainer *t, const struct step_result *s, int64_t last
     return rc < 0 ? err_wrap(err, "after step %lld", (long long)t->state->at.step - 1) : 0;
 }
 
+/* The step has ended, and does not count yet.  One that is not applied has its gradients written
+ * before the reason is looked for, because that computes in their place.  *dumped: the result of
+ * writing; below 0: the ranks lost each other, so the reason is not looked for, and the caller
+ * fails with *err once the step counts: other ranks may have counted it. */
+static int explain_step(struct trainer *t, const struct step_result *s, double loss_scale,
+                        int *dumped, struct err *err)
+{
+    *dumped = s->applied ? 0 : dump_gradients(t, t->state->at.step + 1, loss_scale, err);
+    return *dumped < 0 ? 0 : trainer_explain_step(t, s, err);
+}
+
 /* Run steps until the epoch or the job ends, or until the ranks agree to end here. */
 static int run_epoch(struct trainer *t, int64_t epoch, struct timing *m, enum epoch_end *end,
                      struct err *err)
@@ -212,7 +223,7 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct timing *m, enum ep
         const int64_t n_samples = sampler_at(&t->sampler, at->step).n;
         const double loss_scale = t->step.loss_scale; /* of this step */
         struct step_result s;
-        int is_rewound, rc = buckets_if_due(t, last, err);
+        int was_applied, dumped = 0, is_rewound, rc = buckets_if_due(t, last, err);
 
         if (rc == 0)
             rc = balance_if_due(t, last, err);
@@ -222,16 +233,19 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct timing *m, enum ep
             return err->code;
         tracing_before_step(t);
         rc = trainer_run_step(t, last, &s, err);
+        if (rc == 0)
+            rc = explain_step(t, &s, loss_scale, &dumped, err);
         if (rc < 0)
             return err_wrap(err, "step %lld", (long long)at->step);
         if (!s.applied && !s.overflowed && !s.is_spike &&
             t->job->train.on_nonfinite == NONFINITE_STOP) {
             *end = EPOCH_NONFINITE;
-            return step_leave(&t->step, err);
+            return dumped < 0 ? dumped : step_leave(&t->step, err);
         }
         if (!s.applied && !s.is_spike &&
             (!s.overflowed || t->rank == 0)) /* all ranks see the same overflow */
             warn_skipped(t);
+        was_applied = s.applied;
         is_rewound = spike_judge(t, &s);
         begin_row(t);
         add_up(at, &s, n_samples);
@@ -243,7 +257,7 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct timing *m, enum ep
             return rc;
         if (t->step.average)
             average_note(t->step.average);
-        rc = dump_gradients(t, loss_scale, err);
+        rc = was_applied ? dump_gradients(t, at->step, loss_scale, err) : dumped;
         if (rc == 0)
             rc = end_step(t, &s, last, err);
         if (rc == 0)

@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/util.h"
 #include "tensor/half.h"
+#include "train/dump.h"
 #include "train/trainer_impl.h"
 
 /* Read the samples of one micro-batch into host memory, field[], to be freed by free(field[0]). */
@@ -184,6 +185,7 @@ void explain_doubts(struct trainer *t)
     if (text)
         trainer_warn(t, text);
     free(text);
+    dump_doubt(t);
 }
 
 /* Append that to t->note, if there is room. */

@@ -113,8 +113,7 @@ void trainer_open_step(struct trainer *t)
 
 /* ---- a step ---- */
 
-/* The step has ended: find out why it was not applied, or which parameters it left as they were. */
-static int steps_explain(struct trainer *t, const struct step_result *s, struct err *err)
+int trainer_explain_step(struct trainer *t, const struct step_result *s, struct err *err)
 {
     if (s->applied) {
         t->kept_note[0] = 0;
@@ -142,8 +141,6 @@ int trainer_run_step(struct trainer *t, int64_t last, struct step_result *out, s
     t->is_of_input = 0;
     rc = step_run(&t->step, last, out, err);
     spans_end(traced_ns, "step", "step");
-    if (rc == 0)
-        rc = steps_explain(t, out, err);
     if (rc < 0)
         return rc;
     wall_ns = clock_mono_ns() - start_ns;

@@ -123,8 +123,12 @@ int trainer_is_divided(const struct trainer *t);
 /* Give the stepper what it borrows of the trainer, once the state is there. */
 void trainer_open_step(struct trainer *t);
 
-/* Run the step at state->at.step, as step_run does.  If it was not applied, t->note says why. */
+/* Run the step at state->at.step, as step_run does. */
 int trainer_run_step(struct trainer *t, int64_t last, struct step_result *out, struct err *err);
+
+/* That step has ended: find out why it was not applied, for t->note, or which parameters it left as
+ * they were.  May run micro-batches again, which computes in the place of the step's gradients. */
+int trainer_explain_step(struct trainer *t, const struct step_result *s, struct err *err);
 
 /* A step has ended.  If a checkpoint is due by checkpoint.every_steps, or because some rank asked,
  * begin it, unless the one before is under way; that one goes on.  None begins at the step `last`,
@@ -146,7 +150,8 @@ int trainer_open_savers(struct trainer *t, struct err *err);
  * operator, and write its name to t->note (explain.c). */
 int explain_nonfinite(struct trainer *t, const struct step_result *result, struct err *err);
 
-/* Warn of what is legal, but rarely meant, in the job and the sizes of its targets. */
+/* Warn of what is legal, but rarely meant, in the job, the sizes of its targets, and the step whose
+ * gradients are to be written. */
 void explain_doubts(struct trainer *t);
 
 /* The loss of a validation sample of this rank is not finite.  The first time *note says, for

@@ -3,13 +3,14 @@ is computed again.  Plain SGD says what they must be: the change of the weights 
 
 import array
 import json
+import math
 import os
 import resource
 import struct
 
 import dp
 import test_preference as pairs
-from dp import DRIVER, FINISHED, USAGE
+from dp import DRIVER, FAILED, FINISHED, USAGE
 from test_texts import TEMPLATE, tokenizer
 
 # An epoch is one step, so each step has its checkpoint.
@@ -32,10 +33,10 @@ def tensors(path):
 
 
 class Base(dp.Case):
-    def train(self, job=None, n=1, run="run", whole=False):
+    def train(self, job=None, n=1, run="run", whole=False, status=FINISHED):
         """whole: the job stands for itself."""
         return self.run_driver(*(["--local"] if n > 1 else []), *dp.EXACT, "--run-dir", run, n=n,
-                               job=job if whole else {**JOB, **(job or {})})
+                               status=status, job=job if whole else {**JOB, **(job or {})})
 
     def assert_near(self, seen, want):
         self.assertEqual(seen.keys(), want.keys())
@@ -60,6 +61,15 @@ class Base(dp.Case):
                 most = max(most, abs(x))
         self.assertGreater(most, 1e-3)
         return seen
+
+    def replay(self, step, to, *args, run="run", status=FINISHED, words=(), **more):
+        os.makedirs(self.path("tmp"), exist_ok=True)
+        daemon = self.start([DRIVER, "replay", run, "--step", str(step), "--dump", to,
+                             "--log-format", "json", *dp.EXACT, *args],
+                            env={**self.env, "TMPDIR": self.path("tmp")}, **more)
+        self.assert_exit(daemon, status, *words)
+        self.assertEqual(os.listdir(self.path("tmp")), [])
+        return json.loads(daemon.out) if status == FINISHED else daemon.text
 
 
 class Gradients(Base):
@@ -94,30 +104,27 @@ class Gradients(Base):
         self.assert_exit(driver, USAGE, r"report.gradients \(--dump\) is 2, but with strategy.name "
                                         r"local_sgd the ranks do not sum gradients")
 
-
     def test_not_written(self):
-        """The run goes on, and says so."""
-        self.train({"train.epochs": 1})
-        os.mkdir(self.path("run", "gradients-00000002.safetensors"))
-        told = self.run_driver("--run-dir", "run", "--resume", *dp.sets({"train.epochs": 3}),
+        """The run goes on, and says so.  A step that is not made is told at the start."""
+        told = self.train({"train.epochs": 1})
+        self.assertRegex(told.text, "warning: report.gradients is 2, but the last step is 1: no "
+                                    "gradients will be written")
+        more = dp.sets({"train.epochs": 2, "report.gradients": 1})
+        told = self.run_driver("--run-dir", "run", "--resume", *more, job=None)
+        self.assertRegex(told.text, "warning: report.gradients is 1, but training goes on after "
+                                    "step 1: no gradients will be written")
+        self.train({"train.epochs": 1}, run="other")
+        os.mkdir(self.path("other", "gradients-00000002.safetensors"))
+        told = self.run_driver("--run-dir", "other", "--resume", *dp.sets({"train.epochs": 3}),
                                job=None)
         self.assertRegex(told.text,
                          "the gradients of step 2 could not be written: .*Is a directory")
-        self.assertEqual([name for name in os.listdir(self.path("run"))
+        self.assertEqual([name for name in os.listdir(self.path("other"))
                           if name.startswith("gradients")], ["gradients-00000002.safetensors"])
 
 
 class Dump(Base):
     """One step of a run, computed again."""
-
-    def replay(self, step, to, *args, run="run", status=FINISHED, words=(), **more):
-        os.makedirs(self.path("tmp"), exist_ok=True)
-        daemon = self.start([DRIVER, "replay", run, "--step", str(step), "--dump", to,
-                             "--log-format", "json", *dp.EXACT, *args],
-                            env={**self.env, "TMPDIR": self.path("tmp")}, **more)
-        self.assert_exit(daemon, status, *words)
-        self.assertEqual(os.listdir(self.path("tmp")), [])
-        return json.loads(daemon.out) if status == FINISHED else daemon.text
 
     def test_replay(self):
         job = {"report.gradients": 0, "strategy.shards": 5}
@@ -139,6 +146,9 @@ class Dump(Base):
         # No file is replaced, and none is left by halves.
         self.replay(3, "step3.safetensors", status=USAGE,
                     words=[r"--dump: step3.safetensors is there already"])
+        os.symlink("nowhere", self.path("link.safetensors"))
+        self.replay(3, "link.safetensors", status=USAGE,
+                    words=[r"--dump: link.safetensors is there already"])
         self.replay(3, "none/x.safetensors", status=USAGE, words=[r"--dump: .*folder none/"])
         size = os.path.getsize(self.path("step3.safetensors"))
 
@@ -149,6 +159,43 @@ class Dump(Base):
         self.replay(1, "big.safetensors", preexec_fn=limit, status=USAGE,
                     words=[r"safetensors: writing .*File too large"])
         self.assertEqual(set(os.listdir(self.path("."))), before)
+
+
+class NotFinite(Base):
+    """A step that is not applied, because a sample of rank 0 is not finite."""
+
+    def check_numbers(self, path):
+        """Rank 0 looks for the reason in the gradients' place, and would leave zeros there."""
+        weights = {key: values for key, values in tensors(self.path(path)).items()
+                   if key.endswith("weight")}
+        self.assertEqual(len(weights), 2)
+        for key, values in weights.items():
+            self.assertFalse(all(math.isfinite(x) for x in values), key)
+
+    def test_written(self):
+        x = [0.5] * 48
+        x[4 * 4 + 1] = math.nan  # sample 4, of the second step
+        for name, data in (("x.npy", dp.npy("<f4", (12, 4), struct.pack("<48f", *x))),
+                           ("y.npy", dp.npy("|u1", (12,), bytes([0, 1] * 6)))):
+            with open(self.path(name), "wb") as file:
+                file.write(data)
+        job = {**SGD, "data.format": "npy", "data.path": self.folder, "data.train": "x.npy,y.npy",
+               "data.shuffle": "false", "model.arch": "mlp", "model.hidden": [8],
+               "train.global_batch": 4, "train.epochs": 1, "checkpoint.hashes": 1,
+               "report.gradients": 2}
+        for i, (n, more) in enumerate(((1, {}), (2, {}), (2, {"strategy.zero": 2}))):
+            with self.subTest(more, n=n):
+                told = self.train({**job, **more, "train.on_nonfinite": "skip"}, n=n, whole=True,
+                                  run=f"skip{i}")
+                self.assertRegex(told.text, r"step 1 was not applied: rank 0: \S*/x\.npy, row 4")
+                self.check_numbers(f"skip{i}/gradients-00000002.safetensors")
+        self.train(job, whole=True, run="stop", status=FAILED)
+        self.check_numbers("stop/gradients-00000002.safetensors")
+        told = self.replay(2, "two.safetensors", run="stop")
+        self.assertEqual((told["same"], told["from"], told["to"]), (True, 1, 2))
+        self.check_numbers("two.safetensors")
+        self.replay(3, "three.safetensors", run="stop", status=USAGE,
+                    words=[r"--step 3: the run in .* has done 1 steps"])
 
 
 class Adapters(Base):
