@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -26,9 +27,10 @@ static char *new_file_folder(const char *path)
 int new_file_check(const char *path, struct err *err)
 {
     char *folder = new_file_folder(path);
+    struct stat st;
     int rc = 0;
 
-    if (access(path, F_OK) == 0)
+    if (lstat(path, &st) == 0) /* so is a link to nothing */
         rc = err_set(err, ERR_CONFIG, "%s is there already: remove it, or give another name", path);
     else if (access(folder, W_OK | X_OK) != 0)
         rc = err_set(err, ERR_CONFIG, "no file can be made in folder %s: %s; give another name",
