@@ -74,7 +74,7 @@ static int replay_plan(struct replay *r, struct err *err)
     const int64_t last = max_i64(max_i64(last_row_step(&r->hashes), last_row_step(&r->metrics)),
                                  shadow_last_step(r->run));
 
-    if (r->step > last)
+    if (r->step > last + (r->options->dump != NULL)) /* the next one may have ended the run */
         return err_set(err, ERR_CONFIG,
                        "--step %lld: the run in %s has done %lld steps, as far as its files tell",
                        (long long)r->step, r->run, (long long)last);
@@ -117,7 +117,7 @@ static int replay_compute(struct replay *r, int64_t to, struct again *a, struct 
     char *ranks = xasprintf("%lld", (long long)r->n_ranks);
     char *end = xasprintf("train.stop_after=%lld", (long long)to);
     char *gradients = xasprintf("report.gradients=%lld", (long long)r->step);
-    const char *more[11] = {"--resume", "--set", end}; /* and eight at most */
+    const char *more[13] = {"--resume", "--set", end}; /* and ten at most */
     int n = 3, status = STATUS_OK, rc;
     const int is_here = r->is_local || r->n_ranks == 1;
 
@@ -130,6 +130,8 @@ static int replay_compute(struct replay *r, int64_t to, struct again *a, struct 
     if (r->options->dump) {
         more[n++] = "--set";
         more[n++] = gradients;
+        more[n++] = "--set";
+        more[n++] = "train.on_nonfinite=skip"; /* the step may be the one that ended the run */
     }
     if (is_here) {
         more[n++] = "--port";
