@@ -196,9 +196,10 @@ void driver_try(struct driver *d)
 /* Wait for replacements.  is_orderly: the missing ranks left in order, or were about to. */
 static void enter_wait(struct driver *d, int is_orderly)
 {
-    drain_take_back(&d->formation);
-    if (d->stage != STAGE_WAIT)
+    if (d->stage != STAGE_WAIT) { /* else driver_try does it, once losses have settled */
+        drain_take_back(&d->formation);
         gather_wait(&d->membership);
+    }
     recover_wait(&d->formation, is_orderly);
     stage_enter(d, STAGE_WAIT);
     driver_try(d);

@@ -42,12 +42,12 @@ static int could_stay(const struct seat *s)
 
 int recover_is_possible(const struct driver *d, int rank)
 {
-    int left = 0;
+    int left = 0, want = recover_min_ranks(d);
     if (d->o.cluster.replace_timeout_ms > 0)
         return 1;
-    for (int k = 0; k < d->n_seats; k++)
+    for (int k = 0; k < d->n_seats && left < want; k++)
         left += k != rank && could_stay(&d->seats[k]);
-    return left >= recover_min_ranks(d);
+    return left >= want;
 }
 
 /* ---- who takes part ---- */
