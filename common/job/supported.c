@@ -59,7 +59,7 @@ int job_check_supported(const struct job *job, int64_t n_ranks, const char *back
                         struct err *err)
 {
     const int64_t most = max_i64(n_ranks, job->cluster.max_ranks);
-    const int is_cpu = strcmp(backend, "cpu") == 0;
+    const int is_cpu = !strcmp(backend, "cpu");
     const int can = is_cpu ? JOB_MAX_CPU_RANKS : JOB_MAX_RANKS;
     int rc = check_ranks(&job->cluster, n_ranks, err);
 
