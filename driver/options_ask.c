@@ -26,9 +26,7 @@ static int check_drain(const struct options *o, struct err *err)
 /* All other options of a replay are checked by the process that computes. */
 static int check_replay(const struct options *o, struct err *err)
 {
-    const char *end = o->dump ? strrchr(o->dump, '.') : ".safetensors";
-
-    if (!end || strcmp(end, ".safetensors") != 0)
+    if (o->dump && !options_ends_in(o->dump, ".safetensors"))
         return err_set(err, ERR_ARG, "--dump %s: want FILE.safetensors", o->dump);
     return o->step ? 0
                    : err_set(err, ERR_ARG,

@@ -122,7 +122,7 @@ static int check_standby(struct options *o, struct err *err)
     return 0;
 }
 
-static int options_ends_in(const char *text, const char *end)
+int options_ends_in(const char *text, const char *end)
 {
     const size_t n = strlen(text), m = strlen(end);
 

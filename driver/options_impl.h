@@ -17,4 +17,7 @@ int options_check_questions(const struct options *o, struct err *err);
 /* Checks that a question (options_ask), or --replay, is whole.  Fails with ERR_ARG. */
 int options_check_ask(const struct options *o, struct err *err);
 
+/* 1: the text is longer than `end`, and ends in it. */
+int options_ends_in(const char *text, const char *end);
+
 #endif

@@ -217,6 +217,21 @@ enum jury_turn jury_hear_votes(struct jury *j, const struct answer *vote, const 
     return jury_go_on(j, j->owner + 1);
 }
 
+struct report *jury_report(const struct jury_finding *f, int64_t generation)
+{
+    struct report *r = report_new(REPORT_CORRUPTION, generation);
+
+    r->corruption.step = f->step;
+    r->corruption.rank = f->rank;
+    r->corruption.is_proven = f->is_proven;
+    r->corruption.what = f->what;
+    r->corruption.is_healed = f->is_healed;
+    r->corruption.ends = f->ends;
+    r->corruption.leaves = f->is_proven && f->is_healed;
+    r->corruption.tensor = f->tensor ? xstrdup(f->tensor) : NULL;
+    return r;
+}
+
 int jury_condemns(const struct jury *j, int rank)
 {
     for (int i = 0; i < j->n_found; i++)

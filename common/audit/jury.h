@@ -91,6 +91,9 @@ enum jury_turn jury_hear_opinions(struct jury *j, const struct opinion *all);
  * borrowed until the step's end.  Returns the next turn. */
 enum jury_turn jury_hear_votes(struct jury *j, const struct answer *vote, const char *tensor);
 
+/* The report of a finding, for report_free(). */
+struct report *jury_report(const struct jury_finding *f, int64_t generation);
+
 /* 1: the ranks have failed, and this rank is proven to be at fault. */
 int jury_condemns(const struct jury *j, int rank);
 

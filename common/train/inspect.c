@@ -416,20 +416,8 @@ int inspect_looks_at(const struct trainer *t, int64_t step)
 
 void inspect_found(struct trainer *t, const struct jury_finding *f)
 {
-    struct report *r;
-
-    if (t->rank != 0)
-        return;
-    r = report_new(REPORT_CORRUPTION, 0);
-    r->corruption.step = f->step;
-    r->corruption.rank = f->rank;
-    r->corruption.is_proven = f->is_proven;
-    r->corruption.what = f->what;
-    r->corruption.is_healed = f->is_healed;
-    r->corruption.ends = f->ends;
-    r->corruption.leaves = f->is_proven && f->is_healed;
-    r->corruption.tensor = f->tensor ? xstrdup(f->tensor) : NULL;
-    t->hooks.report(t->hooks.arg, r);
+    if (t->rank == 0)
+        t->hooks.report(t->hooks.arg, jury_report(f, 0));
 }
 
 /* Warn of ranks that are the only ones of their kind. */

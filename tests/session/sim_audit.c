@@ -227,20 +227,8 @@ static void audit_tell(struct sim *s, int k)
         if (jury_before(&n->jury, r) > r) /* the first of its kind, which has others */
             check_kind(s, n, n->jury.kind[r]);
     s->r->n_verdicts += n->jury.n_found > 0;
-    for (int i = 0; i < n->jury.n_found; i++) {
-        const struct jury_finding *f = &n->jury.found[i];
-        struct report *r = report_new(REPORT_CORRUPTION, n->e.generation);
-
-        r->corruption.step = f->step;
-        r->corruption.rank = f->rank;
-        r->corruption.is_proven = f->is_proven;
-        r->corruption.what = f->what;
-        r->corruption.is_healed = f->is_healed;
-        r->corruption.ends = f->ends;
-        r->corruption.leaves = f->is_proven && f->is_healed;
-        r->corruption.tensor = xstrdup("fc.weight");
-        engine_report(s, k, r);
-    }
+    for (int i = 0; i < n->jury.n_found; i++)
+        engine_report(s, k, jury_report(&n->jury.found[i], n->e.generation));
 }
 
 /* The ranks have agreed, or failed. */
