@@ -162,7 +162,7 @@ class Dump(Base):
 
 
 class NotFinite(Base):
-    """A step that is not applied, because a sample of rank 0 is not finite."""
+    """A step that is not applied, because something of rank 0 is not finite."""
 
     def check_numbers(self, path):
         """Rank 0 looks for the reason in the gradients' place, and would leave zeros there."""
@@ -172,17 +172,30 @@ class NotFinite(Base):
         for key, values in weights.items():
             self.assertFalse(all(math.isfinite(x) for x in values), key)
 
-    def test_written(self):
-        x = [0.5] * 48
-        x[4 * 4 + 1] = math.nan  # sample 4, of the second step
+    def job_of(self, x):
+        """A job of three steps, of four of these samples each, that writes the second one's"""
         for name, data in (("x.npy", dp.npy("<f4", (12, 4), struct.pack("<48f", *x))),
                            ("y.npy", dp.npy("|u1", (12,), bytes([0, 1] * 6)))):
             with open(self.path(name), "wb") as file:
                 file.write(data)
-        job = {**SGD, "data.format": "npy", "data.path": self.folder, "data.train": "x.npy,y.npy",
-               "data.shuffle": "false", "model.arch": "mlp", "model.hidden": [8],
-               "train.global_batch": 4, "train.epochs": 1, "checkpoint.hashes": 1,
-               "report.gradients": 2}
+        return {**SGD, "data.format": "npy", "data.path": self.folder, "data.train": "x.npy,y.npy",
+                "data.shuffle": "false", "model.arch": "mlp", "model.hidden": [8],
+                "train.global_batch": 4, "train.epochs": 1, "checkpoint.hashes": 1,
+                "report.gradients": 2}
+
+    def test_of_parameters(self):
+        """The reason is found by computing the step again: those before made large parameters."""
+        job = self.job_of([size * x for size in [1, -1] * 6 for x in (0.5, -0.25, 0.125, 1)])
+        told = self.train({**job, "optimizer.lr": 1e6, "model.hidden": [64] * 8,
+                           "train.on_nonfinite": "skip", "report.gradients": 3}, whole=True)
+        self.assertRegex(told.text, r"step 2 was not applied: rank 0: \S+ \(linear\)")
+        numbers = tensors(self.path("run/gradients-00000003.safetensors")).values()
+        self.assertFalse(all(math.isfinite(x) for values in numbers for x in values))
+
+    def test_of_samples(self):
+        x = [0.5] * 48
+        x[4 * 4 + 1] = math.nan  # sample 4, of the second step
+        job = self.job_of(x)
         for i, (n, more) in enumerate(((1, {}), (2, {}), (2, {"strategy.zero": 2}))):
             with self.subTest(more, n=n):
                 told = self.train({**job, **more, "train.on_nonfinite": "skip"}, n=n, whole=True,
