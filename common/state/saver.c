@@ -3,7 +3,8 @@
  * Happy path: the engine finds the saver idle, copies the state into the snapshot, sets `is_busy`
  * and signals.  The thread writes the snapshot, reports, and clears `is_busy`.  The snapshot
  * belongs to the engine while is_busy is 0, and to the thread while it is 1.  So does the state of
- * the last checkpoint, which is not copied.
+ * the last checkpoint, which is not copied.  While is_copying is 1 the thread reads what an update
+ * changes in the state, and the engine only reads that, too.
  *
  * Failure modes:
  *   - The disk is full or fails: the report says so, and the next checkpoint is tried afresh.
@@ -38,6 +39,8 @@ struct saver {
     pthread_cond_t changed;
     int is_busy, must_end;
     int is_held;            /* 1: busy with a checkpoint that others write (saver_hold) */
+    int is_copying;         /* 1: the thread still has to copy a part of the state */
+    int64_t wait_ns;        /* since when saver_copied waits for that; 0: it does not */
     int is_awaited;         /* 1: saver_save waits for the outcome and takes it */
     struct report *outcome; /* for saver_save; else NULL */
     int64_t step, start_ns; /* of the checkpoint under way */
@@ -127,6 +130,24 @@ static void saver_tell_damaged(void *arg, const char *file, int is_mended)
     v->hooks.report(v->hooks.arg, r);
 }
 
+/* Copy what saver_begin_beside left, if it did.  The lock is held, but for the copy. */
+static void saver_copy_rest(struct saver *v)
+{
+    int64_t traced_ns;
+
+    if (!v->is_copying)
+        return;
+    pthread_mutex_unlock(&v->lock);
+    traced_ns = spans_begin();
+    snapshot_take_rest(v->snapshot);
+    spans_end(traced_ns, "copy the state", "checkpoint");
+    pthread_mutex_lock(&v->lock);
+    if (v->wait_ns)
+        v->exposed_s += clock_since_s(v->wait_ns);
+    v->is_copying = 0;
+    pthread_cond_broadcast(&v->changed);
+}
+
 static struct report *write_snapshot(struct saver *v)
 {
     const struct ckpt_told told = {v, saver_tell_damaged};
@@ -177,6 +198,7 @@ static void *main_of_saver(void *arg)
             pthread_cond_wait(&v->changed, &v->lock);
         if (!v->is_busy || v->is_held)
             break;
+        saver_copy_rest(v);
         pthread_mutex_unlock(&v->lock);
         traced_ns = spans_begin();
         r = write_snapshot(v);
@@ -245,27 +267,29 @@ int saver_wants(struct saver *v, int *wants, struct err *err)
     return rc;
 }
 
+/* How a checkpoint begins. */
+struct start {
+    int n_ranks;
+    int is_last;             /* 1: the state need not be copied */
+    int is_beside;           /* 1: the thread copies what only an update changes */
+    int is_awaited, is_held; /* as in struct saver */
+};
+
 /* Mark the checkpoint of the state's step as under way. */
-static void set_busy(struct saver *v, double exposed_s, int is_awaited, int is_held)
+static void set_busy(struct saver *v, const struct start *how, double exposed_s)
 {
     pthread_mutex_lock(&v->lock);
     ASSERT(!v->is_busy && !v->is_held && !v->outcome); /* what was written before was taken */
     ASSERT(v->has_thread && !v->must_end);
     v->step = v->state->at.step;
     v->exposed_s = exposed_s;
-    v->is_awaited = is_awaited;
-    v->is_held = is_held;
+    v->is_awaited = how->is_awaited;
+    v->is_held = how->is_held;
+    v->is_copying = how->is_beside;
     v->is_busy = 1;
     pthread_cond_broadcast(&v->changed);
     pthread_mutex_unlock(&v->lock);
 }
-
-/* How a checkpoint begins. */
-struct start {
-    int n_ranks;
-    int is_last;    /* the state need not be copied */
-    int is_awaited; /* as in struct saver */
-};
 
 /* Have the state, or a copy of it, written.  Nothing is under way.  since_ns: the time at which
  * training stopped for this checkpoint. */
@@ -276,11 +300,12 @@ static int saver_start(struct saver *v, const struct start *how, int64_t since_n
     ASSERT(!saver_under_way(v, NULL, NULL)); /* the snapshot is the engine's */
     v->start_ns = clock_mono_ns();
     v->has_borrowed = how->is_last || snapshot_borrows_frozen(v->state);
-    rc = how->is_last ? snapshot_borrow(v->snapshot, v->state, how->n_ranks, err)
-                      : snapshot_take(v->snapshot, v->state, how->n_ranks, err);
+    rc = how->is_last     ? snapshot_borrow(v->snapshot, v->state, how->n_ranks, err)
+         : how->is_beside ? snapshot_take_first(v->snapshot, v->state, how->n_ranks, err)
+                          : snapshot_take(v->snapshot, v->state, how->n_ranks, err);
     if (rc < 0)
         return err_wrap(err, "checkpoint of step %lld", (long long)v->state->at.step);
-    set_busy(v, clock_since_s(since_ns), how->is_awaited, 0);
+    set_busy(v, how, clock_since_s(since_ns));
     return 0;
 }
 
@@ -288,7 +313,7 @@ void saver_hold(struct saver *v, int is_awaited)
 {
     v->start_ns = clock_mono_ns();
     v->has_borrowed = 0;
-    set_busy(v, 0, is_awaited, 1);
+    set_busy(v, &(struct start){.is_awaited = is_awaited, .is_held = 1}, 0);
 }
 
 void saver_deliver(struct saver *v, char *path, char *error, double exposed_s)
@@ -316,6 +341,21 @@ static int saver_begin_as(struct saver *v, const struct start *how, struct err *
 int saver_begin(struct saver *v, int n_ranks, struct err *err)
 {
     return saver_begin_as(v, &(struct start){.n_ranks = n_ranks}, err);
+}
+
+int saver_begin_beside(struct saver *v, int n_ranks, struct err *err)
+{
+    return saver_begin_as(v, &(struct start){.n_ranks = n_ranks, .is_beside = 1}, err);
+}
+
+void saver_copied(struct saver *v)
+{
+    pthread_mutex_lock(&v->lock);
+    v->wait_ns = v->is_copying ? clock_mono_ns() : 0;
+    while (v->is_copying)
+        pthread_cond_wait(&v->changed, &v->lock);
+    v->wait_ns = 0;
+    pthread_mutex_unlock(&v->lock);
 }
 
 int saver_begin_last(struct saver *v, int n_ranks, struct err *err)
@@ -375,7 +415,8 @@ int saver_save(struct saver *v, int n_ranks, struct report *r, struct err *err)
 
     if (rc < 0 || is_saved(v))
         return rc;
-    rc = saver_start(v, &(struct start){n_ranks, .is_last = 1, .is_awaited = 1}, since_ns, err);
+    rc = saver_start(v, &(struct start){.n_ranks = n_ranks, .is_last = 1, .is_awaited = 1},
+                     since_ns, err);
     return rc < 0 ? rc : saver_await(v, since_ns, r, err);
 }
 

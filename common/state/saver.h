@@ -8,6 +8,10 @@
  * before is written.  A step that is being written, or that was written last, is not written again.
  * A step whose checkpoint failed is written again.
  *
+ * Inside an epoch the saver's thread copies what only an update changes, while the engine computes
+ * the next step's gradients (saver_begin_beside).  The engine calls saver_copied before it changes
+ * that: before an update, and when it leaves the epoch for any reason.
+ *
  * The last checkpoint of a job (saver_save, saver_begin_last) is written from the state itself,
  * where that lies in host memory, so such a checkpoint takes no memory.  Before the state changes
  * again, or is freed, the engine calls saver_settle or saver_finish.  So it does with frozen
@@ -52,6 +56,11 @@ int saver_wants(struct saver *v, int *wants, struct err *err);
 /* Copy the state, once nothing is under way, and have it written.  Fails when it cannot be copied,
  * and with ERR_CANCELED if the hook says so during a wait. */
 int saver_begin(struct saver *v, int n_ranks, struct err *err);
+/* The same of a state of which only running statistics and what belongs to the whole job change
+ * until saver_copied has returned, for a backend that does not queue. */
+int saver_begin_beside(struct saver *v, int n_ranks, struct err *err);
+/* Wait until the state is copied; such a wait counts as time in which training stood still. */
+void saver_copied(struct saver *v);
 /* The same of a state that stays as it is until saver_settle or saver_finish has returned. */
 int saver_begin_last(struct saver *v, int n_ranks, struct err *err);
 

@@ -115,20 +115,54 @@ void snapshot_free(struct snapshot *p)
     free(p);
 }
 
-int snapshot_take(struct snapshot *p, const struct state *s, int n_ranks, struct err *err)
+/* 1: only an update changes the slot, or what comes after a step: the forward pass changes running
+ * statistics, and a validation what belongs to the whole job. */
+static int snapshot_can_wait(const struct slot *slot)
 {
-    size_t at = 0;
+    return slot->def->scope == SLOT_PER_PARAMETER || slot->def->scope == SLOT_PER_TRAINED;
+}
+
+static int snapshot_copy_slot(struct snapshot *p, int k, struct err *err)
+{
+    const struct state *s = p->state;
+
+    return backend_copy_out(s->backend, p->bytes + snapshot_place_of(s, k), s->slot[k].data,
+                            snapshot_copied(s, &s->slot[k]), err);
+}
+
+static int snapshot_take_part(struct snapshot *p, const struct state *s, int n_ranks, int is_first,
+                              struct err *err)
+{
     int rc = snapshot_make_room(p, err);
 
     ASSERT(p->state == s);
     ASSERT(!s->shards || s->shards->now.size == 1); /* this rank holds all of it */
-    for (int k = 0; k < s->n_slots && rc == 0; at += snapshot_room_of(s, &s->slot[k++]))
-        if (slot_is_saved(s->slot[k].def))
-            rc = backend_copy_out(s->backend, p->bytes + at, s->slot[k].data,
-                                  snapshot_copied(s, &s->slot[k]), err);
-    ASSERT(rc < 0 || at == snapshot_place_of(s, s->n_slots));
+    for (int k = 0; k < s->n_slots && rc == 0; k++)
+        if (slot_is_saved(s->slot[k].def) && !(is_first && snapshot_can_wait(&s->slot[k])))
+            rc = snapshot_copy_slot(p, k, err);
     point_tensors(p, 0);
     return rc == 0 ? contents_set_state(&p->contents, s, n_ranks, err) : rc;
+}
+
+int snapshot_take(struct snapshot *p, const struct state *s, int n_ranks, struct err *err)
+{
+    return snapshot_take_part(p, s, n_ranks, 0, err);
+}
+
+int snapshot_take_first(struct snapshot *p, const struct state *s, int n_ranks, struct err *err)
+{
+    ASSERT(!backend_queues(s->backend));
+    return snapshot_take_part(p, s, n_ranks, 1, err);
+}
+
+void snapshot_take_rest(struct snapshot *p)
+{
+    const struct state *s = p->state;
+
+    for (int k = 0; k < s->n_slots; k++)
+        if (slot_is_saved(s->slot[k].def) && snapshot_can_wait(&s->slot[k]))
+            memcpy(p->bytes + snapshot_place_of(s, k), s->slot[k].data,
+                   snapshot_copied(s, &s->slot[k]));
 }
 
 int snapshot_borrow(struct snapshot *p, const struct state *s, int n_ranks, struct err *err)

@@ -9,7 +9,7 @@
  * any more, snapshot_borrow needs no copy.
  *
  * Life:    snapshot_new -> take or borrow, save, take or borrow, save ... -> snapshot_free.
- * Threads: one at a time: take, borrow and save must not overlap. */
+ * Threads: one at a time: take, take_first, take_rest, borrow and save must not overlap. */
 #ifndef STATE_SNAPSHOT_H
 #define STATE_SNAPSHOT_H
 
@@ -27,6 +27,10 @@ int snapshot_borrows_frozen(const struct state *s);
 /* Copy the state as it is now, for a checkpoint of n_ranks ranks.  This rank holds all of it.
  * Allocates nothing, but the memory that snapshot_new did not take. */
 int snapshot_take(struct snapshot *p, const struct state *s, int n_ranks, struct err *err);
+/* The same, but the slots that only an update changes are left to snapshot_take_rest, which copies
+ * them on any thread, before the next update.  For a backend that does not queue. */
+int snapshot_take_first(struct snapshot *p, const struct state *s, int n_ranks, struct err *err);
+void snapshot_take_rest(struct snapshot *p);
 /* The same of a state that stays so until the snapshot is saved: host memory is not copied. */
 int snapshot_borrow(struct snapshot *p, const struct state *s, int n_ranks, struct err *err);
 

@@ -416,6 +416,7 @@ static int step_queue_update(struct stepper *t, struct err *err)
 
     step_at_stage(t, PHASE_UPDATE, -1);
     faults_reach(t->faults, INJECTION_AT_UPDATE, t->queued->step);
+    t->hooks.updates(t->hooks.arg);
     traced_ns = spans_begin();
     rc = step_update(t, err);
     spans_end(traced_ns, "update", "update");

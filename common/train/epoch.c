@@ -482,6 +482,8 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
         clear_row(t);
     if (rc == 0)
         rc = run_epoch(t, epoch, &m, &end, err);
+    if (t->saver)
+        saver_copied(t->saver); /* all that follows may change the state */
     if (rc == 0 && (end == EPOCH_WHOLE || end == EPOCH_MAX_STEPS)) {
         rc = check_read(t, epoch, err);
         warn_left_out(t, epoch);

@@ -33,6 +33,14 @@ static int steps_canceled(void *arg)
     return t->hooks.canceled(t->hooks.arg);
 }
 
+static void steps_updates(void *arg)
+{
+    const struct trainer *t = arg;
+
+    if (t->saver)
+        saver_copied(t->saver);
+}
+
 static void steps_warn(void *arg, int64_t step, const char *text)
 {
     trainer_warn_at(arg, step, text);
@@ -90,6 +98,7 @@ void trainer_open_step(struct trainer *t)
                                    .at = steps_at,
                                    .requests = steps_requests,
                                    .canceled = steps_canceled,
+                                   .updates = steps_updates,
                                    .warn = steps_warn,
                                    .rests = steps_rests,
                                    .loss_limit = steps_loss_limit,

@@ -123,8 +123,8 @@ static void move_to(struct desk *k, int64_t step)
 
 static void ignore(void *arg, const char *text) { (void)arg, (void)text; }
 
-/* The step of the newest generation, which its parameters must tell, too; -1: there is none. */
-static int64_t on_disk(struct desk *k)
+/* Take the newest generation; returns its step, or -1 if there is none. */
+static int64_t load_newest(struct desk *k)
 {
     struct ckpt *c;
     struct err err;
@@ -134,8 +134,17 @@ static int64_t on_disk(struct desk *k)
         return -1;
     step = c->state.step;
     assert_int_equal(state_load(k->t->state, c, &err), 0);
-    assert_int_equal((int64_t)*number(k), step);
     ckpt_close(c);
+    return step;
+}
+
+/* The same, where the newest generation's parameters must tell its step, too. */
+static int64_t on_disk(struct desk *k)
+{
+    const int64_t step = load_newest(k);
+
+    if (step >= 0)
+        assert_int_equal((int64_t)*number(k), step);
     return step;
 }
 
@@ -227,6 +236,66 @@ static void test_last_takes_no_memory(void **state)
     assert_true(rss_mib() - mib > 20);
     assert_int_equal(on_disk(k), 9);
     report_free(r);
+}
+
+/* The saver's thread copies the parameters, and they may change once saver_copied has returned. */
+static void test_copy_beside(void **state)
+{
+    struct desk *k = *state;
+    struct err err;
+    float *last;
+
+    k->job = WIDE;
+    open_and_touch(k);
+    last = number(k) + k->t->layout->n_total - 1;
+    for (int step = 7; step < 10; step++) {
+        move_to(k, step);
+        *last = (float)step;
+        assert_int_equal(saver_begin_beside(k->t->saver, 1, &err), 0);
+        saver_copied(k->t->saver);
+        move_to(k, step + 1);
+        *last = (float)step + 1;
+        saver_finish(k->t->saver);
+        assert_int_equal(on_disk(k), step);
+        assert_int_equal((int)*last, step);
+    }
+    saver_copied(k->t->saver); /* nothing is under way */
+    assert_int_equal(k->n_ok, 3);
+}
+
+#define NORMED                                                                    \
+    "model: {arch: layers, layers: [conv: {channels: 4, kernel: 3}, batch_norm, " \
+    "flatten, linear: {units: 10}]}\n"                                            \
+    "data: {format: digits, samples: 320, validation_samples: 10}\n"              \
+    "train: {global_batch: 10}\n"
+
+/* What a forward pass changes is copied at once, the rest later. */
+static void test_first_and_rest(void **state)
+{
+    struct desk *k = *state;
+    const struct ckpt_told told = {k, NULL};
+    struct snapshot *p;
+    struct err err;
+    char *path = NULL;
+    float *stats;
+
+    k->job = NORMED;
+    trainer_free(k->t);
+    assert_int_equal(open_trainer(k, &err), 0);
+    stats = state_data(k->t->state, &slot_statistics);
+    assert_int_equal(snapshot_new(k->t->state, 1, &p, &err), 0);
+    move_to(k, 1);
+    *stats = 1;
+    assert_int_equal(snapshot_take_first(p, k->t->state, 1, &err), 0);
+    *number(k) = *stats = 2;
+    snapshot_take_rest(p);
+    *number(k) = *stats = 3;
+    assert_int_equal(snapshot_save(p, k->dir, 1, &told, &path, &err), 0);
+    snapshot_free(p);
+    free(path);
+    assert_int_equal(load_newest(k), 1);
+    assert_int_equal((int)*stats, 1);
+    assert_int_equal((int)*number(k), 2);
 }
 
 static void test_same_step_once(void **state)
@@ -447,6 +516,8 @@ int main(void)
         CASE(test_copy),
         CASE(test_memory_is_there_before),
         CASE(test_last_takes_no_memory),
+        CASE(test_copy_beside),
+        CASE(test_first_and_rest),
         CASE(test_same_step_once),
         CASE(test_going_back),
         CASE(test_second_waits),
