@@ -158,13 +158,15 @@ static double epsilon(enum dtype type)
 static double unit(const struct world *w, const struct node *n, enum dtype dtype, double value,
                    double seen, double largest)
 {
-    const enum dtype type = w->r->rounds_twice ? op_type(w->g, n) : dtype;
+    const int rounds_more =
+        w->r->rounds_twice || (w->r->rounds_points && w->r->rounds_points(w->r->b, w->g, n));
+    const enum dtype type = rounds_more ? op_type(w->g, n) : dtype;
     double most = 0;
 
     if (dtype == DTYPE_F64 || (w->c->tol == 0 && !w->adds))
         return 0;
     if (dtype_is_half(type))
-        most = epsilon(type) * (w->r->rounds_twice ? largest : fabs(value)) +
+        most = epsilon(type) * (rounds_more ? largest : fabs(value)) +
                (type == DTYPE_F16 ? 0x1p-24 : 0);
     return w->adds && dtype_is_real(dtype) ? most + epsilon(dtype) / 2 * fabs(seen) : most;
 }

@@ -8,7 +8,8 @@
  *   - a run allocates nothing;
  *   - a failed allocation while a kernel is made is reported (op_runner_out_of_memory).
  * In half precision an element may differ from the reference by one unit in the last place: the
- * reference gets the same rounded inputs and rounds once.  Where the node adds to its output, the
+ * reference gets the same rounded inputs and rounds once.  A kernel that rounds more than that may
+ * differ by one unit of the tensor's largest element.  Where the node adds to its output, the
  * sum may differ by half a unit of its own in addition.  Central differences are taken in F32 only.
  *
  * Each case is named on stdout before it runs.  A failure is printed at once.  Then the next case
@@ -31,6 +32,8 @@ struct op_runner {
     struct case_types types; /* zero: F32 */
     const char *const *only; /* cases to run, by name, NULL-terminated; NULL: all */
     int rounds_twice; /* 1: results pass through memory in the node's type before they are done */
+    /* 1: this node's kernel rounds sums of its inputs to the node's type, too; NULL: none does */
+    int (*rounds_points)(struct backend *b, const struct graph *g, const struct node *n);
 };
 
 int op_runner_cases(const struct op_runner *r, int with_gradients); /* nodes checked */

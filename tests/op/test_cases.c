@@ -4,6 +4,7 @@
 
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/onednn.h"
+#include "backend/cpu/winograd.h"
 #include "base/util.h"
 #include "runner.h"
 
@@ -33,6 +34,15 @@ static void test_cases(void **state)
     backend_close(b);
 }
 
+/* Winograd's products of BF16 pairs round their factors (winograd.h). */
+static int rounds_points(struct backend *b, const struct graph *g, const struct node *n)
+{
+    const struct cpu *cpu = container_of(b, struct cpu, base);
+
+    return (n->op == OP_conv2d || n->op == OP_conv2d_grad_x || n->op == OP_conv2d_grad_w) &&
+           op_type(g, n) == DTYPE_BF16 && !cpu->widens_bf16 && winograd_fits(cpu, g, n);
+}
+
 /* Gradients of parameters are F32 or BF16, as the job wants them. */
 static void test_bf16(void **state)
 {
@@ -42,7 +52,8 @@ static void test_bf16(void **state)
     for (int threads = 1; threads <= 2; threads++) {
         const struct op_runner r = {.b = b,
                                     .watch_heap = threads == 1,
-                                    .types = {DTYPE_BF16, threads == 1 ? DTYPE_F32 : DTYPE_BF16}};
+                                    .types = {DTYPE_BF16, threads == 1 ? DTYPE_F32 : DTYPE_BF16},
+                                    .rounds_points = rounds_points};
 
         backend_set_threads(b, threads);
         container_of(b, struct cpu, base)->least_work = 1;
@@ -58,8 +69,11 @@ static void test_bf16_the_other_way(void **state)
         "conv_stride_pad", "conv_groups", "conv_1x1", "conv_wide",
         "conv_pairs",      "conv_add",    "linear",   "linear_transposed",
         "linear_flatten",  "linear_gelu", NULL};
-    const struct op_runner r = {
-        .b = open_cpu(), .n_turns = 2, .types = {DTYPE_BF16, DTYPE_F32}, .only = some};
+    const struct op_runner r = {.b = open_cpu(),
+                                .n_turns = 2,
+                                .types = {DTYPE_BF16, DTYPE_F32},
+                                .only = some,
+                                .rounds_points = rounds_points};
     struct cpu *cpu = container_of(r.b, struct cpu, base);
 
     (void)state;

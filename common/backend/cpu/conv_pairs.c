@@ -12,7 +12,8 @@
  * Sums of a block of rows k and of a panel's vectors stay in registers for a whole group.
  *
  * Eight steps of ResNet-18 on CIFAR (batch 128) spent 6.7 s of one Zen 4 core in these gradients by
- * oneDNN 2.6, and 5.6 s here, pairs and the filter's layout included. */
+ * oneDNN 2.6, and 5.6 s here, pairs and the filter's layout included.  (Since then winograd.h takes
+ * those of its filters, and strides and other filters are left.) */
 #include "backend/cpu/conv_pairs.h"
 
 #include "backend/cpu/onednn.h"

@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-enum { OUTER_MAX_V = 8, OUTER_MAX_I = 12 };
+enum { OUTER_MAX_V = 8, OUTER_MAX_I = 12, OUTER_PAIRS_J = 64 };
 enum outer_end { OUTER_ADD, OUTER_STORE, OUTER_RELU };
 
 struct outer {
@@ -27,8 +27,18 @@ struct outer {
 int outer_max_i(int n_j);
 void outer_run(const struct outer *o, const float *a, const float *b, float *to);
 
+/* The same of pairs of BF16, in the places of the floats of a and b: a product is the sum of the
+ * products of the lower halves and of the upper halves, in F32.  For OUTER_ADD and OUTER_STORE
+ * without o->add, and n_j = OUTER_PAIRS_J.  The instruction (VDPBF16PS) takes operands and sums
+ * below 2^-126 for 0. */
+void outer_run_pairs(const struct outer *o, const float *a, const float *b, float *to);
+
 /* 1 if this processor has AVX-512 and oneDNN's cap on the instruction set (ONEDNN_MAX_CPU_ISA)
  * allows it.  Tests set the cap to stand for an older machine. */
 int outer_available(void);
+
+/* 1 if this processor multiplies pairs of BF16, within the same cap, and has no AMX, by which
+ * oneDNN multiplies faster. */
+int outer_has_pairs(void);
 
 #endif

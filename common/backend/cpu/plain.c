@@ -107,6 +107,7 @@ int plain_new_split(struct cpu *b, const struct graph *g, const struct node *n,
     p = container_of(*out, struct plain, k);
     p->n_threads = b->n_threads;
     p->least_work = b->least_work;
+    p->widens_bf16 = b->widens_bf16;
     p->part_scratch = shared;
     p->part_bytes = each;
     return 0;

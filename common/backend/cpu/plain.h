@@ -38,6 +38,7 @@ struct plain {
     struct kernel k;
     int n_threads;                                       /* how many plain_split may use */
     int64_t least_work;                                  /* the least work for one of them */
+    int widens_bf16;                                     /* as struct cpu's */
     void *in[NODE_MAX_IN], *out[NODE_MAX_OUT], *scratch; /* NULL: absent */
     size_t part_scratch, part_bytes; /* where the parts' own scratch begins, and the size of each */
     struct shape in_shape[NODE_MAX_IN], out_shape[NODE_MAX_OUT];

@@ -10,7 +10,8 @@
  *
  * Each of the 16 elements between the brackets, the points, is a product of matrices over many
  * tiles: outer.h's.  A thread takes a block of tiles, and keeps what it computes of them in cache.
- * All between the transforms is F32, also where the operands are BF16. */
+ * All between the transforms is F32, also where the operands are BF16; but where the processor
+ * multiplies pairs of BF16, the factors of the products are such pairs (winograd_pairs.h). */
 #include "backend/cpu/winograd.h"
 
 #include <string.h>
@@ -19,7 +20,7 @@
 #include "backend/cpu/plain.h"
 #include "backend/cpu/tile.h"
 #include "backend/cpu/vector.h"
-#include "backend/cpu/winograd_transform.h"
+#include "backend/cpu/winograd_pairs.h"
 #include "base/util.h"
 #include "op/op.h"
 
@@ -42,6 +43,7 @@ struct pass {
     int64_t tiles_h, tiles_w; /* of one image of `to` */
     int64_t n_blocks;         /* of nearly equal numbers of tiles */
     int64_t panel;            /* channels of a panel */
+    int is_paired;            /* 1: the factors of the products are pairs of BF16 */
 };
 
 static struct images images_of(const struct shape *s, enum dtype type)
@@ -51,6 +53,15 @@ static struct images images_of(const struct shape *s, enum dtype type)
 
 /* Channels of a panel: what outer.h or tile.h multiply at once. */
 static int64_t cpu_winograd_panel(void) { return outer_available() ? MOST_PANEL : TILE_COLUMNS; }
+
+/* 1: the products of a kernel for operands of this type are those of pairs of BF16. */
+static int cpu_winograd_is_paired(enum dtype type, int widens_bf16)
+{
+    return type == DTYPE_BF16 && !widens_bf16;
+}
+
+/* The places of 4 bytes that n factors take. */
+static int64_t factor_places(int is_paired, int64_t n) { return is_paired ? n / 2 : n; }
 
 static int64_t n_tiles(const struct pass *p) { return p->to.n * p->tiles_h * p->tiles_w; }
 
@@ -62,7 +73,8 @@ static struct pass pass_of(const struct plain *k, const struct shape *from, cons
                      .pad = {pad[0], pad[1]},
                      .tiles_h = ceil_div_i64(to->dim[1], 2),
                      .tiles_w = ceil_div_i64(to->dim[2], 2),
-                     .panel = cpu_winograd_panel()};
+                     .panel = cpu_winograd_panel(),
+                     .is_paired = cpu_winograd_is_paired(k->in_type[0], k->widens_bf16)};
 
     /* As many for each thread, unless they would be too small. */
     p.n_blocks = min_i64(round_up_i64(ceil_div_i64(n_tiles(&p), TILES), k->n_threads),
@@ -75,18 +87,25 @@ static int64_t first_tile(const struct pass *p, int64_t block)
     return n_tiles(p) * block / p->n_blocks;
 }
 
-/* Numbers of a block's tiles of c channels, and of a filter. */
-static int64_t tile_numbers(int64_t c) { return POINTS * tiles_point(c); }
-static int64_t filter_numbers(const struct pass *p)
+/* Places of a block's tiles of c channels, as results and as factors, and of a filter of c * k. */
+static int64_t tile_results(int64_t c) { return POINTS * tiles_point(c); }
+static int64_t tile_factors(int is_paired, int64_t c)
 {
-    return POINTS * filter_point(p->from.c, p->to.c);
+    return POINTS * tiles_point(factor_places(is_paired, c));
+}
+static int64_t filter_results(int64_t c, int64_t k) { return POINTS * filter_point(c, k); }
+static int64_t filter_factors(int is_paired, int64_t c, int64_t k)
+{
+    return POINTS * filter_point(factor_places(is_paired, c), k);
 }
 
-/* Vector instructions of the products. */
+/* Vector instructions of the products, and of making the filter. */
 static int64_t cpu_winograd_work(const struct pass *p)
 {
-    return n_tiles(p) * filter_numbers(p) / LANES;
+    return n_tiles(p) * filter_factors(p->is_paired, p->from.c, p->to.c) / LANES;
 }
+
+static int64_t filter_work(const struct pass *p) { return filter_results(p->from.c, p->to.c); }
 
 /* ---- where a tile lies ---- */
 
@@ -125,7 +144,10 @@ static void begin_tile(const struct pass *p, const void *from, int64_t number, f
     const void *pixel[POINTS];
 
     find_pixels(&p->from, from, t.image, t.row - p->pad[0], t.column - p->pad[1], 4, pixel);
-    transform_x(pixel, p->from.c, p->from.type, p->panel, to);
+    if (p->is_paired)
+        pair_x_channels(pixel, p->from.c, to);
+    else
+        transform_x(pixel, p->from.c, p->from.type, p->panel, to);
 }
 
 /* ---- filters ---- */
@@ -151,6 +173,8 @@ typedef void winograd_run(const struct outer *o, const float *a, const float *b,
 
 static winograd_run *cpu_winograd_run(const struct pass *p)
 {
+    if (p->is_paired)
+        return outer_run_pairs;
     return p->panel == TILE_COLUMNS ? tile_outer : outer_run;
 }
 
@@ -172,12 +196,14 @@ static int cpu_winograd_next_block(struct outer *o, int64_t left, int64_t a_step
 static void cpu_winograd_multiply(const struct pass *p, const float *tiles, const float *filter,
                                   int64_t n, float *m)
 {
-    const int64_t rows = p->from.c, width = p->panel, panels = p->to.c / width;
-    struct outer o = {.n1 = rows / width,
-                      .n2 = width,
-                      .a1 = TILES * width,
+    const int64_t rows = factor_places(p->is_paired, p->from.c);
+    const int64_t inner = factor_places(p->is_paired, p->panel);
+    const int64_t width = p->panel, panels = p->to.c / width;
+    struct outer o = {.n1 = rows / inner,
+                      .n2 = inner,
+                      .a1 = TILES * inner,
                       .a2 = 1,
-                      .b1 = width * width,
+                      .b1 = inner * width,
                       .b2 = width,
                       .n_j = (int)width,
                       .end = OUTER_STORE};
@@ -190,8 +216,8 @@ static void cpu_winograd_multiply(const struct pass *p, const float *tiles, cons
         float *to = m + point * tiles_point(p->to.c) + panel * TILES * width;
 
         for (int64_t t = 0; t < n; t += o.n_i) {
-            cpu_winograd_next_block(&o, n - t, width, width);
-            run(&o, from + t * width, by, to + t * width);
+            cpu_winograd_next_block(&o, n - t, inner, width);
+            run(&o, from + t * inner, by, to + t * width);
         }
     }
 }
@@ -230,17 +256,35 @@ static void end_tile(const struct pass *s, const struct ends *e, int64_t number,
 static void run_blocks(const struct plain *p, const struct pass *s, const struct ends *e, int part,
                        int64_t first, int64_t end)
 {
-    float *tiles = plain_part_scratch(p, part), *m = tiles + tile_numbers(s->from.c);
+    float *tiles = plain_part_scratch(p, part);
+    float *m = tiles + tile_factors(s->is_paired, s->from.c);
 
     for (int64_t block = first; block < end; block++) {
         const int64_t b = first_tile(s, block), n = first_tile(s, block + 1) - b;
 
         for (int64_t i = 0; i < n; i++)
-            begin_tile(s, e->from, b + i, tiles + i * s->panel);
+            begin_tile(s, e->from, b + i, tiles + i * factor_places(s->is_paired, s->panel));
         cpu_winograd_multiply(s, tiles, p->scratch, n, m);
         for (int64_t i = 0; i < n; i++)
             end_tile(s, e, b + i, m + i * s->panel);
     }
+}
+
+/* Rows, or pairs of rows, of all panels of a filter. */
+static int64_t filter_rows(const struct pass *s)
+{
+    return factor_places(s->is_paired, s->from.c) * s->to.c / s->panel;
+}
+
+/* Make rows [from, to) of the filter's points, which are the factors of the pass. */
+static void make_filter(const struct plain *p, const struct pass *s, const struct filter *f, int w,
+                        int64_t from, int64_t to)
+{
+    for (int64_t i = from; i < to; i++)
+        if (s->is_paired)
+            pair_w_rows(f, p->in[w], i, p->scratch);
+        else
+            transform_w(f, p->in[w], p->in_type[w], i, p->scratch);
 }
 
 static void forward_blocks(const struct plain *p, int part, int64_t from, int64_t to)
@@ -254,20 +298,18 @@ static void forward_blocks(const struct plain *p, int part, int64_t from, int64_
 
 static void forward_filter(const struct plain *p, int part, int64_t from, int64_t to)
 {
-    const struct shape *w = &p->in_shape[CONV2D_W];
-    const struct filter f = filter_forward(w->dim[0], w->dim[1]);
+    const struct pass s = pass_forward(p);
+    const struct filter f = filter_forward(s.to.c, s.from.c);
 
     (void)part;
-    for (int64_t i = from; i < to; i++)
-        transform_w(&f, p->in[CONV2D_W], p->in_type[CONV2D_W], i, p->scratch);
+    make_filter(p, &s, &f, CONV2D_W, from, to);
 }
 
 static void cpu_winograd_run_forward(const struct plain *p)
 {
     const struct pass s = pass_forward(p);
-    const int64_t rows = s.from.c * s.to.c / s.panel;
 
-    plain_split(p, rows, filter_numbers(&s), forward_filter);
+    plain_split(p, filter_rows(&s), filter_work(&s), forward_filter);
     plain_split(p, s.n_blocks, cpu_winograd_work(&s), forward_blocks);
 }
 
@@ -281,20 +323,18 @@ static void grad_x_blocks(const struct plain *p, int part, int64_t from, int64_t
 
 static void grad_x_filter(const struct plain *p, int part, int64_t from, int64_t to)
 {
-    const struct shape *w = &p->in_shape[CONV2D_GRAD_X_W];
-    const struct filter f = filter_grad_x(w->dim[0], w->dim[1]);
+    const struct pass s = pass_grad_x(p);
+    const struct filter f = filter_grad_x(s.from.c, s.to.c);
 
     (void)part;
-    for (int64_t i = from; i < to; i++)
-        transform_w(&f, p->in[CONV2D_GRAD_X_W], p->in_type[CONV2D_GRAD_X_W], i, p->scratch);
+    make_filter(p, &s, &f, CONV2D_GRAD_X_W, from, to);
 }
 
 static void cpu_winograd_run_grad_x(const struct plain *p)
 {
     const struct pass s = pass_grad_x(p);
-    const int64_t rows = s.from.c * s.to.c / s.panel;
 
-    plain_split(p, rows, filter_numbers(&s), grad_x_filter);
+    plain_split(p, filter_rows(&s), filter_work(&s), grad_x_filter);
     plain_split(p, s.n_blocks, cpu_winograd_work(&s), grad_x_blocks);
 }
 
@@ -308,49 +348,84 @@ static struct pass pass_grad_w(const struct plain *p)
 
 /* A part's scratch: u in the layout of a filter and db [K], which are sums over its tiles; then the
  * tiles of x and of dy. */
-static int64_t sum_numbers(const struct pass *s) { return filter_numbers(s) + s->to.c; }
+static int64_t point_sums(const struct pass *s) { return filter_results(s->from.c, s->to.c); }
+static int64_t sum_numbers(const struct pass *s) { return point_sums(s) + s->to.c; }
 
 /* u[point][panel of k][c][k] += sum over tiles of x times dy */
 static void cpu_winograd_add_products(const struct pass *s, const float *x, const float *dy,
                                       int64_t n, float *u)
 {
     const int64_t rows = s->from.c, width = s->panel, panels = s->to.c / width;
-    struct outer o = {
-        .n1 = 1, .n2 = n, .a2 = width, .b2 = width, .n_j = (int)width, .end = OUTER_ADD};
+    const int64_t x_point = tiles_point(factor_places(s->is_paired, rows));
+    const int64_t dy_point = tiles_point(factor_places(s->is_paired, s->to.c));
+    const int64_t each = factor_places(s->is_paired, TILES) * width; /* a panel's tiles */
+    struct outer o = {.n1 = 1,
+                      .n2 = s->is_paired ? ceil_div_i64(n, 2) : n,
+                      .a2 = width,
+                      .b2 = width,
+                      .n_j = (int)width,
+                      .end = OUTER_ADD};
     winograd_run *run = cpu_winograd_run(s);
 
     for (int64_t i = 0; i < POINTS * panels; i++) {
         const int64_t point = i / panels, panel = i % panels;
-        const float *from = x + point * tiles_point(rows);
-        const float *by = dy + point * tiles_point(s->to.c) + panel * TILES * width;
+        const float *from = x + point * x_point, *by = dy + point * dy_point + panel * each;
         float *to = u + point * filter_point(rows, s->to.c) + panel * rows * width;
 
         for (int64_t c = 0; c < rows; c += o.n_i) {
             cpu_winograd_next_block(&o, width - c % width, 1, width);
-            run(&o, from + in_panels(c, width), by, to + c * width);
+            run(&o, from + c / width * each + c % width, by, to + c * width);
         }
     }
+}
+
+/* The factors of tile `number`. */
+static void grad_w_tile(const struct plain *p, const struct pass *s, int64_t number, float *x,
+                        float *dy, float *db)
+{
+    const struct tile t = tile_at(s, number);
+    const void *pixel[4];
+
+    begin_tile(s, p->in[CONV2D_GRAD_W_X], number, x);
+    find_pixels(&s->to, p->in[CONV2D_GRAD_W_DY], t.image, t.row, t.column, 2, pixel);
+    transform_dy(pixel, s->to.c, s->to.type, s->panel, dy, db);
+}
+
+/* Those of tile `number` and of the next one, in place of which there are zeros if is_last. */
+static void grad_w_pair(const struct plain *p, const struct pass *s, int64_t number, int is_last,
+                        float *x, float *dy, float *db)
+{
+    const void *of_x[2 * POINTS] = {0}, *of_dy[2 * 4] = {0};
+
+    for (int i = 0; i < (is_last ? 1 : 2); i++) {
+        const struct tile t = tile_at(s, number + i);
+
+        find_pixels(&s->from, p->in[CONV2D_GRAD_W_X], t.image, t.row - s->pad[0],
+                    t.column - s->pad[1], 4, of_x + i * POINTS);
+        find_pixels(&s->to, p->in[CONV2D_GRAD_W_DY], t.image, t.row, t.column, 2, of_dy + i * 4);
+    }
+    pair_x_tiles(of_x, s->from.c, x);
+    pair_dy_tiles(of_dy, s->to.c, dy, db);
 }
 
 static void grad_w_blocks(const struct plain *p, int part, int64_t from, int64_t to)
 {
     const struct pass s = pass_grad_w(p);
-    float *u = plain_part_scratch(p, part), *db = u + filter_numbers(&s);
-    float *x = u + sum_numbers(&s), *dy = x + tile_numbers(s.from.c);
+    float *u = plain_part_scratch(p, part), *sum = u + point_sums(&s);
+    float *db = p->out[CONV2D_GRAD_W_DB] ? sum : NULL;
+    float *x = u + sum_numbers(&s), *dy = x + tile_factors(s.is_paired, s.from.c);
 
     memset(u, 0, (size_t)sum_numbers(&s) * sizeof *u);
     for (int64_t block = from; block < to; block++) {
         const int64_t b = first_tile(&s, block), n = first_tile(&s, block + 1) - b;
 
-        for (int64_t i = 0; i < n; i++) {
-            const struct tile t = tile_at(&s, b + i);
-            const void *pixel[4];
-
-            begin_tile(&s, p->in[CONV2D_GRAD_W_X], b + i, x + i * s.panel);
-            find_pixels(&s.to, p->in[CONV2D_GRAD_W_DY], t.image, t.row, t.column, 2, pixel);
-            transform_dy(pixel, s.to.c, s.to.type, s.panel, dy + i * s.panel,
-                         p->out[CONV2D_GRAD_W_DB] ? db : NULL);
-        }
+        if (s.is_paired)
+            for (int64_t i = 0; i < n; i += 2)
+                grad_w_pair(p, &s, b + i, i + 1 == n, x + i / 2 * s.panel, dy + i / 2 * s.panel,
+                            db);
+        else
+            for (int64_t i = 0; i < n; i++)
+                grad_w_tile(p, &s, b + i, x + i * s.panel, dy + i * s.panel, db);
         cpu_winograd_add_products(&s, x, dy, n, u);
     }
 }
@@ -381,14 +456,14 @@ static void grad_w_filter(const struct plain *p, int part, int64_t from, int64_t
 static void cpu_winograd_run_grad_w(const struct plain *p)
 {
     const struct pass s = pass_grad_w(p);
-    float *db = (float *)plain_part_scratch(p, 0) + filter_numbers(&s);
+    float *db = (float *)plain_part_scratch(p, 0) + point_sums(&s);
 
     plain_split(p, s.n_blocks, cpu_winograd_work(&s), grad_w_blocks);
-    plain_split(p, s.from.c * s.to.c / s.panel, filter_numbers(&s), grad_w_filter);
+    plain_split(p, s.from.c * s.to.c / s.panel, filter_work(&s), grad_w_filter);
     if (!p->out[CONV2D_GRAD_W_DB])
         return;
     for (int k = 1; k < n_parts(p, &s); k++)
-        plain_add(db, (float *)plain_part_scratch(p, k) + filter_numbers(&s), s.to.c);
+        plain_add(db, (float *)plain_part_scratch(p, k) + point_sums(&s), s.to.c);
     plain_give(p, CONV2D_GRAD_W_DB, db, s.to.c);
 }
 
@@ -401,18 +476,19 @@ static const struct shape *to_of(const struct graph *g, const struct node *n)
                                        : cpu_in(g, n, CONV2D_GRAD_W_DY);
 }
 
-/* F32, or BF16 that is widened; with a gradient of F32. */
+/* F32, or BF16 that is widened or multiplied in pairs; with a gradient of F32. */
 static int has_type(const struct cpu *b, const struct graph *g, const struct node *n)
 {
     if (op_type(g, n) == DTYPE_F32)
         return 1;
-    return op_type(g, n) == DTYPE_BF16 && b->widens_bf16 &&
+    return op_type(g, n) == DTYPE_BF16 && (b->widens_bf16 || outer_has_pairs()) &&
            (n->op != OP_conv2d_grad_w || g->value[n->out[CONV2D_GRAD_W_DW]].dtype == DTYPE_F32);
 }
 
-/* The conditions: AVX-512 or AVX2; float32, or bfloat16 that is widened; a 3 x 3 filter, stride 1,
- * no dilation, one group; whole panels of channels; for each thread enough tiles to pay for the
- * filter's transform; and bounded memory, since each thread sums a gradient of its own. */
+/* The conditions: AVX-512 or AVX2; float32, or bfloat16 that is widened or, with AVX512-BF16 and
+ * without AMX, multiplied in pairs; a 3 x 3 filter, stride 1, no dilation, one group; whole panels
+ * of channels; for each thread enough tiles to pay for the filter's transform; and bounded memory,
+ * since each thread sums a gradient of its own. */
 int winograd_fits(const struct cpu *b, const struct graph *g, const struct node *n)
 {
     const struct shape *w = cpu_conv_filter(g, n), *to = to_of(g, n);
@@ -436,13 +512,18 @@ int winograd_make(struct cpu *b, const struct graph *g, const struct node *n, st
 {
     const struct shape *w = cpu_conv_filter(g, n);
     const int64_t K = w->dim[0], C = w->dim[1];
-    const size_t filter = (size_t)(POINTS * filter_point(K, C)) * sizeof(float);
-    const size_t tiles = (size_t)(tile_numbers(K) + tile_numbers(C)) * sizeof(float);
+    const int is_paired = cpu_winograd_is_paired(op_type(g, n), b->widens_bf16);
+    const int64_t tiles = n->op == OP_conv2d ? tile_factors(is_paired, C) + tile_results(K)
+                          : n->op == OP_conv2d_grad_x
+                              ? tile_factors(is_paired, K) + tile_results(C)
+                              : tile_factors(is_paired, C) + tile_factors(is_paired, K);
+    const size_t filter = (size_t)filter_factors(is_paired, C, K) * sizeof(float);
 
     if (n->op == OP_conv2d_grad_w)
         return plain_new_split(b, g, n, cpu_winograd_run_grad_w, 0,
-                               filter + (size_t)K * sizeof(float) + tiles, out, err);
+                               (size_t)(filter_results(C, K) + K + tiles) * sizeof(float), out,
+                               err);
     return plain_new_split(b, g, n,
                            n->op == OP_conv2d ? cpu_winograd_run_forward : cpu_winograd_run_grad_x,
-                           filter, tiles, out, err);
+                           filter, (size_t)tiles * sizeof(float), out, err);
 }
