@@ -1,0 +1,88 @@
+/* link_shm - the form of a link whose bytes go through memory that the two ranks share
+ * (coll/shm.h). The socket only shows when the peer is gone. */
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/util.h"
+#include "coll/link_impl.h"
+
+enum {
+    LOOK_NS = 20 * 1000 * 1000
+}; /* the time between two looks whether the peer was killed, while
+      a rank waits for shared memory */
+
+struct link_shm {
+    struct link base; /* first */
+    struct shm *shm;
+};
+
+static struct link_shm *shm_of(struct link *k) { return container_of(k, struct link_shm, base); }
+
+static int shm_broken(struct err *err)
+{
+    return err_set(err, ERR_PROTO, "it has broken the shared memory");
+}
+
+static int link_shm_send(struct link *k, const void *data, size_t n_bytes, struct err *err)
+{
+    struct shm *shm = shm_of(k)->shm;
+    const char *from = data;
+    ssize_t n = shm_send(shm, from, n_bytes);
+    int64_t until_ns = 0;
+
+    while (n >= 0 && (size_t)n < n_bytes && !shm_is_closed(shm)) {
+        from += n;
+        n_bytes -= (size_t)n;
+        if (n > 0 || until_ns == 0)
+            until_ns = link_limit_ns(k);
+        shm_wait_to_send(shm, n_bytes < SHM_RING / 2 ? n_bytes : SHM_RING / 2, LOOK_NS);
+        n = shm_send(shm, from, n_bytes);
+        if (n == 0 && link_is_gone(k))
+            return link_closed(err);
+        if (n == 0 && clock_mono_ns() > until_ns)
+            return link_stalled(err);
+    }
+    if (n < 0)
+        return shm_broken(err);
+    return shm_is_closed(shm) ? link_closed(err) : 0;
+}
+
+/* Bytes that the peer sent before it closed are received. */
+static int link_shm_recv(struct link *k, void *to, size_t n_bytes, struct err *err)
+{
+    struct shm *shm = shm_of(k)->shm;
+    char *at = to;
+    ssize_t n = shm_recv(shm, at, n_bytes);
+    int64_t until_ns = 0;
+    int is_over = 0;
+
+    while (n >= 0 && (size_t)n < n_bytes) {
+        at += n;
+        n_bytes -= (size_t)n;
+        if (n == 0 && is_over)
+            return link_closed(err);
+        if (n > 0 || until_ns == 0)
+            until_ns = link_limit_ns(k);
+        else if (clock_mono_ns() > until_ns)
+            return link_stalled(err);
+        shm_wait_to_recv(shm, n_bytes < SHM_RING ? n_bytes : SHM_RING, LOOK_NS);
+        is_over = shm_is_closed(shm) || (!shm_has_bytes(shm) && link_is_gone(k));
+        n = shm_recv(shm, at, n_bytes);
+    }
+    return n < 0 ? shm_broken(err) : 0;
+}
+
+static void link_shm_shut(struct link *k) { shm_close(shm_of(k)->shm); }
+
+static void link_shm_fini(struct link *k) { shm_free(shm_of(k)->shm); }
+
+const struct link_ops link_shm_ops = {
+    .send = link_shm_send, .recv = link_shm_recv, .shut = link_shm_shut, .fini = link_shm_fini};
+
+struct link *link_over_shm(struct shm *shm)
+{
+    struct link_shm *s = xcalloc(1, sizeof *s);
+
+    s->base.ops = &link_shm_ops;
+    s->shm = shm;
+    return &s->base;
+}
