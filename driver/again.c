@@ -121,8 +121,8 @@ static void words_fini(struct words *w)
 /* The options that say what this process does, or where it writes. */
 static int is_own_option(const char *name)
 {
-    static const char *const own[] = {"replay", "step", "verify",     "run-dir", "nranks",
-                                      "local",  "key",  "log-format", "seed",    "dump"};
+    static const char *const own[] = {"replay", "step", "verify",     "run-dir", "nranks", "local",
+                                      "key",    "seed", "log-format", "dump",    "compare"};
 
     for (size_t i = 0; i < ARRAY_LEN(own); i++)
         if (!strcmp(name, own[i]))
@@ -132,8 +132,9 @@ static int is_own_option(const char *name)
 
 /* Each such run is set to these: it has a row of hashes for every step, and tells nobody else. */
 static const char *const again_sets[] = {
-    "checkpoint.hashes=1", "cluster.min_ranks=0", "cluster.max_ranks=0",      "cluster.spares=0",
-    "report.exec=",        "report.trace=[]",     "report.tensorboard=false", "report.gradients=0",
+    "checkpoint.hashes=1", "cluster.min_ranks=0",      "cluster.max_ranks=0", "cluster.spares=0",
+    "report.exec=",        "report.trace=[]",          "report.gradients=0",  "report.operators=0",
+    "report.tensor=0",     "report.tensorboard=false",
 };
 
 static int again_words(const struct again *a, const char *name, const char *const *more,

@@ -1,5 +1,5 @@
 /* again - trains a job once more, in a process of its own and a folder that is removed afterwards:
- * for --replay and --verify.
+ * for --replay, --verify and --compare.
  *
  * Life:    again_init -> { again_run } ... -> again_fini.
  * Threads: main's, before any other is started.

@@ -33,7 +33,7 @@ static const struct arg job_args[] = {
     {{"set", OPT_STRING, AT(sets), .flags = OPT_MANY,
       .help = "Override one key of the job: train.epochs=1. The option may be repeated."},
      "KEY=VALUE",
-     .of = OF_AGAIN | OF_JOBS | OF(EXPORT) | OF(MERGE) | OF(SAMPLE) | OF_MAIN},
+     .of = OF_AGAIN | OF(COMPARE) | OF_JOBS | OF(EXPORT) | OF(MERGE) | OF(SAMPLE) | OF_MAIN},
     {{"run-dir", OPT_STRING, AT(run_dir),
       .help = "The run: the directory for job.yaml, events.jsonl and checkpoints. The default is "
               "runs/NAME, with "
@@ -178,7 +178,7 @@ static const struct arg job_args[] = {
           "For tests: disturb the job by faults on purpose, such as kill:rank1@step50. The list of "
           "faults is below. Commas separate several of them, and the option may be repeated."},
      "SPEC",
-     .of = OF_JOBS,
+     .of = OF_JOBS | OF(VERIFY),
      .is_rare = 1},
     {{"status", OPT_BOOL, AT(status),
       .help =
@@ -258,8 +258,10 @@ static const struct arg job_args[] = {
     {{"compare", OPT_STRING, AT(compared), .flags = OPT_MANY,
       .help =
           "Tell the first step at which two runs part, by the hashes of states and samples and by "
-          "the losses that both have in hashes.csv and metrics.csv. Exit with 0 if they are the "
-          "same as far as both go, or with 1 if they part."},
+          "the losses that both have in hashes.csv and metrics.csv. Then compute these steps of "
+          "both again, as --replay does, and tell the first operator whose output differs, with "
+          "the largest difference. Exit with 0 if the runs are the same as far as both go, or with "
+          "1 if they part."},
      "RUN1 RUN2",
      .of = OF(COMPARE),
      .is_rare = 1},
@@ -278,10 +280,12 @@ static const struct arg job_args[] = {
     {{"verify", OPT_STRING, AT(verify),
       .help =
           "Train the first --step steps (10) of the job on each of these numbers of ranks on this "
-          "machine, and compare losses and hashes. Exit with 0 if they are the same, at least to "
-          "rounding, or with 1 if they differ. With a run in the place of numbers: check the files "
-          "of the run against its record.json, and compute --step of its steps (3), drawn at "
-          "random, again. Exit with 0 if all is as recorded, or with 1 if not."},
+          "machine, and compare losses and hashes. Where they part, tell the first operator whose "
+          "output differs, or the first parameter whose summed gradient does. Exit with 0 if they "
+          "are the same, at least to rounding, or with 1 if they differ. With a run in the place "
+          "of numbers: check the files of the run against its record.json, and compute --step of "
+          "its steps (3), drawn at random, again. Exit with 0 if all is as recorded, or with 1 if "
+          "not."},
      "1,2,4|RUN",
      .of = OF(VERIFY),
      .is_rare = 1},

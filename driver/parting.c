@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "driver/ask.h"
+#include "driver/parted.h"
 #include "report/hashes.h"
 #include "report/metrics.h"
 
@@ -146,7 +147,25 @@ static void tell_losses(const struct compared *a, const struct compared *b, cons
                (long long)p->n_same, p->n_same == 1 ? "" : "s", (long long)p->last_same);
 }
 
-static int tell_parting(const struct compared *a, const struct compared *b)
+/* Where both have hashes of states, these say best up to where the runs are the same. */
+static int tell_first(const struct options *o, const struct compared *a, const struct compared *b,
+                      const struct parting *hashes, const struct parting *losses, int64_t step)
+{
+    const int has_hashes = a->hashes.n_rows > 0 && b->hashes.n_rows > 0;
+    const struct parted p = {
+        .options = o,
+        .run = {a->name, b->name},
+        .hashes = {&a->hashes, &b->hashes},
+        .past = min_i64(has_hashes ? hashes->last_same : losses->last_same, step - 1),
+        .step = step};
+    int status;
+
+    fflush(stdout);
+    status = parted_tell(&p);
+    return status == STATUS_OK ? STATUS_FAILED : status;
+}
+
+static int tell_parting(const struct options *o, const struct compared *a, const struct compared *b)
 {
     const struct parting h = parting_of_hashes(&a->hashes, &b->hashes, 0, INT64_MAX);
     const struct parting m = parting_of_losses(&a->metrics, &b->metrics, 0, INT64_MAX);
@@ -167,7 +186,7 @@ static int tell_parting(const struct compared *a, const struct compared *b)
         printf("%s and %s part at step %lld or before it\n", a->name, b->name, (long long)step);
     tell_hashes(a, b, &h);
     tell_losses(a, b, &m);
-    return step == 0 ? STATUS_OK : STATUS_FAILED;
+    return step == 0 ? STATUS_OK : tell_first(o, a, b, &h, &m, step);
 }
 
 int parting_run(const struct options *o)
@@ -190,7 +209,7 @@ int parting_run(const struct options *o)
         }
     }
     if (status == STATUS_OK)
-        status = tell_parting(&run[0], &run[1]);
+        status = tell_parting(o, &run[0], &run[1]);
     for (size_t i = 0; i < ARRAY_LEN(run); i++) {
         series_table_fini(&run[i].hashes);
         series_table_fini(&run[i].metrics);

@@ -32,8 +32,9 @@ struct parting parting_of_losses(const struct series_table *a, const struct seri
 void parting_put(struct buf *out, const struct parting *p, const struct series_table *a,
                  const struct series_table *b);
 
-/* --compare: prints where the two runs part.  The exit status: 0: nowhere; 1: somewhere; 2: they
- * cannot be compared. */
+/* --compare: prints where the two runs part, and after computing these steps again which tensor is
+ * the first that differs (driver/parted.h).  The exit status: 0: nowhere; 1: somewhere; 2: they
+ * cannot be compared; 4: a signal ended it. */
 int parting_run(const struct options *o);
 
 #endif

@@ -28,12 +28,16 @@
 #include "report/hashes.h"
 #include "report/metrics.h"
 
-enum { MOST_RANKS = 64 }; /* that are started on this machine without being asked for */
+enum {
+    MOST_RANKS = 64, /* that are started on this machine without being asked for */
+    MOST_SETS = 4
+};
 
 struct replay {
     const struct options *options;
-    const char *run;  /* the folder of the run */
-    const char *name; /* of what is computed, in the folder of again.h */
+    const char *run;         /* the folder of the run */
+    const char *name;        /* of what is computed, in the folder of again.h */
+    const char *const *sets; /* settings of what is computed, NULL at the end; NULL: none */
     struct job *job;
     struct series_table hashes, metrics; /* of the run */
     int64_t step, from, to;              /* `from` is a checkpoint's, or 0 */
@@ -116,8 +120,7 @@ static int replay_compute(struct replay *r, int64_t to, struct again *a, struct 
 {
     char *ranks = xasprintf("%lld", (long long)r->n_ranks);
     char *end = xasprintf("train.stop_after=%lld", (long long)to);
-    char *gradients = xasprintf("report.gradients=%lld", (long long)r->step);
-    const char *more[13] = {"--resume", "--set", end}; /* and ten at most */
+    const char *more[9 + 2 * MOST_SETS] = {"--resume", "--set", end};
     int n = 3, status = STATUS_OK, rc;
     const int is_here = r->is_local || r->n_ranks == 1;
 
@@ -127,11 +130,10 @@ static int replay_compute(struct replay *r, int64_t to, struct again *a, struct 
     }
     if (r->is_local)
         more[n++] = "--local";
-    if (r->options->dump) {
+    for (int i = 0; r->sets && r->sets[i]; i++) {
+        ASSERT(i < MOST_SETS);
         more[n++] = "--set";
-        more[n++] = gradients;
-        more[n++] = "--set";
-        more[n++] = "train.on_nonfinite=skip"; /* the step may be the one that ended the run */
+        more[n++] = r->sets[i];
     }
     if (is_here) {
         more[n++] = "--port";
@@ -139,7 +141,6 @@ static int replay_compute(struct replay *r, int64_t to, struct again *a, struct 
     }
     more[n] = NULL;
     rc = again_run(a, r->name, more, !is_here, &status, err);
-    free(gradients);
     free(ranks);
     free(end);
     if (rc < 0 || status == STATUS_OK || status == STATUS_STOPPED)
@@ -446,10 +447,38 @@ int replay_step(const struct options *o, const char *run, int64_t step, struct a
     return rc;
 }
 
+int replay_steps(const struct options *o, const char *run, struct span_of_steps steps,
+                 const char *const *sets, struct again *a, const char *name, struct err *err)
+{
+    struct replay r = {.options = o,
+                       .run = run,
+                       .name = name,
+                       .sets = sets,
+                       .step = steps.to,
+                       .from = shadow_checkpoint(run, steps.past + 1),
+                       .to = steps.to};
+    int rc = replay_load(&r, err);
+
+    if (rc == 0)
+        rc = replay_choose_ranks(&r, err);
+    if (rc == 0 && r.from > 0 && shadow_check(run, r.from, err) < 0)
+        rc = err_wrap(err, "the checkpoint of step %lld", (long long)r.from);
+    if (rc == 0) {
+        log_info("computing steps %lld to %lld of %s", (long long)r.from + 1, (long long)r.to, run);
+        rc = replay_do(&r, a, err);
+    }
+    replay_fini(&r);
+    return rc;
+}
+
 int replay_run(const struct options *o)
 {
     char *run = ask_find_run("--replay", o->replay);
-    struct replay r = {.options = o, .run = run, .name = "run", .step = o->step};
+    char *gradients = xasprintf("report.gradients=%lld", (long long)o->step);
+    /* The step may be the one that ended the run. */
+    const char *const sets[] = {gradients, "train.on_nonfinite=skip", NULL};
+    struct replay r = {
+        .options = o, .run = run, .name = "run", .step = o->step, .sets = o->dump ? sets : NULL};
     struct again a = {.folder = NULL};
     struct err err;
     int status = STATUS_USAGE;
@@ -470,6 +499,7 @@ int replay_run(const struct options *o)
     }
     again_fini(&a);
     replay_fini(&r);
+    free(gradients);
     free(run);
     return status;
 }

@@ -28,4 +28,15 @@ struct replayed {
 int replay_step(const struct options *o, const char *run, int64_t step, struct again *a,
                 const char *name, struct replayed *out, struct err *err);
 
+/* Steps that are computed: from the newest checkpoint on that was written when at most `past` were
+ * done, or from the first step on, up to `to`. */
+struct span_of_steps {
+    int64_t past, to;
+};
+
+/* Compute these steps of `run` in a->folder/NAME, with these settings (KEY=VALUE, 4 at most, NULL
+ * at the end; or NULL), on as many ranks as --replay takes, and compare nothing. */
+int replay_steps(const struct options *o, const char *run, struct span_of_steps steps,
+                 const char *const *sets, struct again *a, const char *name, struct err *err);
+
 #endif

@@ -207,11 +207,13 @@ static const struct verb_row verbs[] = {
          .needs = "compare",
          .line = "find the first step where runs part",
          .text = "Compares two runs by their hashes.csv and the losses of their metrics.csv, and\n"
-                 "tells the first step at which they are not the same.  RUN1 and RUN2 are run\n"
-                 "directories, or NAMEs of runs/NAME.\n"
+                 "tells the first step at which they are not the same.  Then it computes these\n"
+                 "steps of both again, here, and tells the first operator whose output differs.\n"
+                 "RUN1 and RUN2 are run directories, or NAMEs of runs/NAME.\n"
                  "\n"
                  "  dpdriver compare demo demo-2\n",
-         .why = "leave one of them out"},
+         .why = "leave one of them out",
+         .daemon = DAEMON_AS_RANK},
     [VERB_REPLAY] =
         {.name = "replay",
          .option = "replay",

@@ -1,5 +1,6 @@
 /* verify - each number of ranks trains in a process and a folder of its own, with a row of
- * hashes.csv for each step; then the rows are compared with those of the first number.
+ * hashes.csv for each step; then the rows are compared with those of the first number.  Where they
+ * part, the steps up to there are computed once more, and tell their tensors.
  *
  * Failure modes: the job cannot be trained on one of the numbers, which that process says. */
 #include "driver/verify.h"
@@ -15,6 +16,7 @@
 #include "config/cluster.h"
 #include "driver/again.h"
 #include "driver/attested.h"
+#include "driver/culprit.h"
 #include "driver/parting.h"
 #include "report/hashes.h"
 
@@ -57,30 +59,48 @@ static int verify_read_list(struct verify *v, struct err *err)
                    VERIFY_MOST, CLUSTER_MAX_RANKS);
 }
 
-static int verify_train(const struct verify *v, struct verified *one, struct again *a,
-                        struct err *err)
+/* Train `to` steps on so many ranks, in a->folder/NAME, with these settings (NULL at the end). */
+static int verify_train(struct again *a, int64_t n_ranks, const char *name, int64_t to,
+                        const char *const *sets, struct err *err)
 {
-    char *name = xasprintf("ranks-%lld", (long long)one->n_ranks);
-    char *ranks = xasprintf("%lld", (long long)one->n_ranks);
-    char *end = xasprintf("train.stop_after=%lld", (long long)v->n_steps);
-    char *run_dir = xasprintf("%s/%s", a->folder, name), *why = NULL;
-    const char *const more[] = {
-        "--nranks", ranks, "--port", "0", "--set", end, one->n_ranks > 1 ? "--local" : NULL, NULL};
-    int status = STATUS_OK, rc = again_run(a, name, more, 0, &status, err);
+    enum { MOST_SETS = 4, OTHERS = 8 };
+    char *ranks = xasprintf("%lld", (long long)n_ranks), *why = NULL;
+    char *end = xasprintf("train.stop_after=%lld", (long long)to);
+    const char *more[OTHERS + 2 * MOST_SETS] = {"--nranks", ranks, "--port", "0", "--set", end};
+    int n = 6, status = STATUS_OK, rc;
 
+    for (; sets && *sets; sets++) {
+        ASSERT(n + 4 <= (int)ARRAY_LEN(more));
+        more[n++] = "--set";
+        more[n++] = *sets;
+    }
+    if (n_ranks > 1)
+        more[n++] = "--local";
+    more[n] = NULL;
+    rc = again_run(a, name, more, 0, &status, err);
     if (rc == 0 && status != STATUS_OK && status != STATUS_STOPPED)
         why = again_why(a, name);
     if (why)
-        rc = err_set(err, ERR_CONFIG, "on %s rank%s: %s", ranks, one->n_ranks == 1 ? "" : "s", why);
+        rc = err_set(err, ERR_CONFIG, "on %s rank%s: %s", ranks, n_ranks == 1 ? "" : "s", why);
+    free(why);
+    free(end);
+    free(ranks);
+    return rc;
+}
+
+static int verify_train_all(const struct verify *v, struct verified *one, struct again *a,
+                            struct err *err)
+{
+    char *name = xasprintf("ranks-%lld", (long long)one->n_ranks);
+    char *run_dir = xasprintf("%s/%s", a->folder, name);
+    int rc = verify_train(a, one->n_ranks, name, v->n_steps, NULL, err);
+
     if (rc == 0)
         rc = series_read(run_dir, &hashes_series, &one->hashes, err);
     if (rc >= 0 && one->hashes.n_rows == 0)
-        rc = err_set(err, ERR_CONFIG, "on %s rank%s: it was stopped before a step was done", ranks,
-                     one->n_ranks == 1 ? "" : "s");
-    free(why);
+        rc = err_set(err, ERR_CONFIG, "on %lld rank%s: it was stopped before a step was done",
+                     (long long)one->n_ranks, one->n_ranks == 1 ? "" : "s");
     free(run_dir);
-    free(end);
-    free(ranks);
     free(name);
     return rc < 0 ? rc : 0;
 }
@@ -146,7 +166,50 @@ static int verify_compare(const struct verify *v)
            (long long)v->of[0].n_ranks, v->of[0].n_ranks == 1 ? "" : "s");
     for (int i = 0; i < v->n; i++)
         n_same += verify_tell(&v->of[0], &v->of[i]);
+    fflush(stdout);
     return n_same == v->n ? STATUS_OK : STATUS_FAILED;
+}
+
+/* ---- where they part ---- */
+
+struct pair {
+    struct again *again;
+    int64_t n_ranks[2];
+};
+
+static int pair_compute(void *arg, int side, const char *name, int64_t step,
+                        const char *const *sets, struct err *err)
+{
+    const struct pair *p = arg;
+
+    return verify_train(p->again, p->n_ranks[side], name, step, sets, err);
+}
+
+/* Fails only if a signal ends it: the numbers of ranks are compared already. */
+static int verify_search(const struct verify *v, const struct verified *one, struct again *a,
+                         struct err *err)
+{
+    const struct verified *first = &v->of[0];
+    const struct parting p = parting_of_hashes(&first->hashes, &one->hashes, 0, INT64_MAX);
+    struct pair pair = {a, {first->n_ranks, one->n_ranks}};
+    char *mark = xasprintf("part-%lld", (long long)one->n_ranks);
+    const struct culprit c = {.again = a, .mark = mark, .compute = pair_compute, .arg = &pair};
+    struct buf text = {0};
+    int rc = 0;
+
+    if (p.step > 0)
+        rc = culprit_find(&c, p.step, &text, err);
+    if (rc == 0 && p.step > 0)
+        printf("%lld rank%s beside %lld: %s\n", (long long)one->n_ranks,
+               one->n_ranks == 1 ? "" : "s", (long long)first->n_ranks, buf_cstr(&text));
+    else if (rc < 0 && rc != ERR_CANCELED)
+        printf("%lld rank%s beside %lld: the first tensor that differs in step %lld is not "
+               "known: %s\n",
+               (long long)one->n_ranks, one->n_ranks == 1 ? "" : "s", (long long)first->n_ranks,
+               (long long)p.step, err->msg);
+    buf_fini(&text);
+    free(mark);
+    return rc == ERR_CANCELED ? rc : 0;
 }
 
 static int verify_ranks(const struct options *o)
@@ -161,11 +224,13 @@ static int verify_ranks(const struct options *o)
     for (int i = 0; i < v.n && rc == 0; i++) {
         log_info("training %lld steps on %lld rank%s", (long long)v.n_steps,
                  (long long)v.of[i].n_ranks, v.of[i].n_ranks == 1 ? "" : "s");
-        rc = verify_train(&v, &v.of[i], &a, &err);
+        rc = verify_train_all(&v, &v.of[i], &a, &err);
     }
     if (rc == 0)
         status = verify_compare(&v);
-    else
+    for (int i = 1; i < v.n && rc == 0; i++)
+        rc = verify_search(&v, &v.of[i], &a, &err);
+    if (rc < 0)
         log_error("--verify: %s", err.msg);
     if (rc == ERR_CANCELED)
         status = STATUS_STOPPED;

@@ -480,6 +480,16 @@ static int check_gradients(const struct job *j, struct err *err)
                    (long long)j->report.gradients, j->strategy.kind->group.name);
 }
 
+static int check_tensor(const struct job *j, struct err *err)
+{
+    if (j->report.tensor == 0 || j->report.operators > 0)
+        return 0;
+    return err_set(err, ERR_CONFIG,
+                   "report.tensor is %lld, but report.operators is 0, so no step has its tensors "
+                   "listed; want the number of a step there",
+                   (long long)j->report.tensor);
+}
+
 int job_check(const struct job *job, struct err *err)
 {
     int rc = check_init(job, err);
@@ -500,6 +510,8 @@ int job_check(const struct job *job, struct err *err)
         rc = check_trace(&job->report.trace, err);
     if (rc == 0)
         rc = check_gradients(job, err);
+    if (rc == 0)
+        rc = check_tensor(job, err);
     if (rc == 0)
         rc = check_division(job, err);
     if (rc == 0)

@@ -138,6 +138,8 @@ struct job_report {
     double price_per_rank_hour; /* 0: not known */
     struct option_ints trace;   /* the first and the last step of a timeline; .n 0: none */
     int64_t gradients;          /* the step whose gradients are written; 0: none */
+    int64_t operators;          /* the step whose operators' tensors are listed; 0: none */
+    int64_t tensor;             /* the one of these whose numbers are written; 0: none */
     int tensorboard;            /* write files for TensorBoard (see/board.h) */
     const char *exec; /* a command that hears events and rows (driver/exec.h); NULL: none */
 };

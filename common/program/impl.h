@@ -67,6 +67,15 @@ size_t value_bytes(const struct value *v);
 int program_bucket_of(const struct layout *l, int64_t offset);
 int program_run_step(struct program *p, int s, struct err *err);
 
+/* 1: v is a tensor that no node makes, and that differs from step to step or from job to job. */
+static inline int is_given(const struct graph *g, int v)
+{
+    const enum value_role role = v == NO_VALUE ? VALUE_TEMP : g->value[v].role;
+
+    return role == VALUE_INPUT || role == VALUE_PARAM || role == VALUE_COPY || role == VALUE_BASE ||
+           role == VALUE_STATE;
+}
+
 /* 1: v is a temporary, which only the program's own nodes use. */
 static inline int is_temp(const struct graph *g, int v)
 {

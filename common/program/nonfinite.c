@@ -77,13 +77,9 @@ static int look_at_inputs(struct program *p, const struct node *n, struct view *
 {
     int rc = 0;
 
-    for (int i = 0; rc == 0 && i < n->n_in; i++) {
-        const enum value_role role =
-            n->in[i] == NO_VALUE ? VALUE_TEMP : p->graph->value[n->in[i]].role;
-
-        if (role == VALUE_INPUT || role == VALUE_PARAM || role == VALUE_COPY || role == VALUE_STATE)
+    for (int i = 0; rc == 0 && i < n->n_in; i++)
+        if (is_given(p->graph, n->in[i]))
             rc = nonfinite_look_at(p, n, "input", n->in[i], view, text, cap, err);
-    }
     return rc;
 }
 

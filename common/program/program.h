@@ -110,6 +110,21 @@ const struct stage *program_stage(const struct program *p, int i);
 /* Run stage i if it is a RUN stage; else do nothing. */
 int program_run_stage(struct program *p, int i, struct err *err);
 
+/* A tensor that a node of the program has. */
+struct program_sight {
+    const char *node, *op;
+    const struct value *value;
+    int is_given;   /* 1: the node reads it, and no node made it: samples, parameters, states;
+                     * 0: the node has written it */
+    const void *at; /* in the backend's memory */
+};
+typedef int program_look(void *arg, const struct program_sight *s, struct err *err);
+
+/* program_run_stage, node by node.  `look` is called for each tensor that is given to a node, and
+ * then, when the node is queued, for each that it writes.  It has to wait until that is done, if it
+ * wants to read the tensor.  Its failure ends the stage. */
+int program_look_at_stage(struct program *p, int i, program_look *look, void *arg, struct err *err);
+
 /* The sets of buckets whose parameters the program reads, one set after another: those of set i are
  * read between its GATHER stage and that of the next set.  The sets follow from the graph, so they
  * are the same for every batch size, 0 included.  A bucket in two sets in sequence stays in memory

@@ -75,6 +75,7 @@ void step_close(struct stepper *t)
     t->update = NULL;
     average_free(t->average);
     t->average = NULL;
+    sights_fini(&t->sights);
     buffers_free(t->buffers);
     t->buffers = NULL;
 }

@@ -265,7 +265,8 @@ static int run_stage(struct stepper *t, const struct micro *m, int i, struct err
         return err->code;
     if (s->backward && m->key.last && watch_backward(&t->watch, err) < 0)
         return err->code;
-    return program_run_stage(m->program, i, err);
+    return sights_is_due(t, t->queued->step) ? sights_run_stage(t, m->program, i, err)
+                                             : program_run_stage(m->program, i, err);
 }
 
 /* The BUCKET stage of a micro-batch: its gradients in this bucket are complete. */
@@ -342,6 +343,7 @@ static int step_begin_first(struct stepper *t, struct flight *f, struct err *err
         t->state->shards->prepared_step = -1;
     step_at_stage(t, PHASE_LOAD, -1); /* a rank that a fault holds up is seen in this step */
     faults_reach(t->faults, INJECTION_AT_STEP, f->step);
+    sights_open(t);
     flip_warn_missing(t);
     rc = reducer_begin(t->reducer, f->step, updates_before(t, f->step), err);
     return rc > 0 ? update_refresh(t->update, err) : rc;
@@ -478,6 +480,17 @@ static int repeat_traced(struct stepper *t, struct err *err)
     return rc;
 }
 
+/* A step whose tensors are listed is neither recorded nor repeated. */
+static int begin_tape(struct stepper *t, struct tape_key key, struct err *err)
+{
+    return sights_is_due(t, t->queued->step) ? TAPE_QUEUE : tapes_begin(t->tapes, key, err);
+}
+
+static int end_tape(struct stepper *t, int rc, struct err *err)
+{
+    return sights_is_due(t, t->queued->step) ? rc : tapes_end(t->tapes, rc, err);
+}
+
 /* The parts of a step, in order.  The work between tapes_begin and tapes_end is the same in every
  * step, and is recorded where that is possible. */
 static int queue_parts(struct stepper *t, const struct flight *f, struct err *err)
@@ -491,8 +504,7 @@ static int queue_parts(struct stepper *t, const struct flight *f, struct err *er
         if (step_load(t, i, &m, err) < 0 ||            /* the samples, from the loader's threads */
             step_send_scalars(t, &m.batch, err) < 0 || /* seed, rate, requests ... of this step */
             feed_put(t->feed, m.program, err) < 0 ||
-            (i == 0 && flip_batch(t, m.program, err) < 0) ||
-            (rc = tapes_begin(t->tapes, m.key, err)) < 0) {
+            (i == 0 && flip_batch(t, m.program, err) < 0) || (rc = begin_tape(t, m.key, err)) < 0) {
             rc = err->code;
             break;
         }
@@ -500,6 +512,7 @@ static int queue_parts(struct stepper *t, const struct flight *f, struct err *er
             rc = repeat_traced(t, err);
             continue;
         }
+        sights_begin(t, &m.batch);
         rc = step_begin_sums(t, &m, err);
         if (rc == 0)
             rc = reducer_micro_begin(t->reducer, m.key.first, m.key.last, err);
@@ -511,7 +524,7 @@ static int queue_parts(struct stepper *t, const struct flight *f, struct err *er
             rc = step_carry(t, err); /* to the next micro-batch */
         else if (rc == 0)
             rc = step_conclude(t, err);
-        rc = tapes_end(t->tapes, rc, err);
+        rc = end_tape(t, rc, err);
     }
     return rc;
 }

@@ -27,6 +27,7 @@
 #include "step/faults.h"
 #include "step/feed.h"
 #include "step/programs.h"
+#include "step/sights.h"
 #include "step/tape.h"
 #include "step/update.h"
 #include "step/watch.h"
@@ -95,6 +96,7 @@ struct stepper {
     struct feed *feed;         /* of the training set */
     struct programs *programs; /* NULL until the first formation; made anew for each */
     struct witness witness;    /* of the formation */
+    struct sights sights;      /* of the newest step that has them listed */
     struct bucket_watch watch; /* zeroed unless the buckets are measured */
     struct coll *coll;         /* of the formation; NULL between two */
     struct tapes *tapes;       /* likewise */

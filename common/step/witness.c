@@ -54,7 +54,8 @@ void witness_fini(struct witness *w)
 
 int witness_is_due(const struct stepper *t, int64_t step)
 {
-    return t->witness.jury.kind && !t->watch.filled_ns && t->hooks.audits(t->hooks.arg, step);
+    return t->witness.jury.kind && !t->watch.filled_ns && !sights_is_due(t, step) &&
+           t->hooks.audits(t->hooks.arg, step);
 }
 
 /* ---- hashes ---- */

@@ -30,23 +30,31 @@ int dump_is_due(const struct trainer *t, int64_t n_steps)
     return n_steps > 0 && t->job->report.gradients == n_steps;
 }
 
-void dump_doubt(struct trainer *t)
+/* remedy: what else gives `what` of a step that is done. */
+static void doubt_key(struct trainer *t, const char *key, int64_t n_steps, const char *what,
+                      const char *remedy)
 {
-    const int64_t n = t->job->report.gradients, done = t->state->at.step, last = t->total_steps;
+    const int64_t done = t->state->at.step, last = t->total_steps;
     char *text = NULL;
 
-    if (n > last)
-        text = xasprintf("report.gradients is %lld, but the last step is %lld: no gradients will "
-                         "be written; want that step or an earlier one",
-                         (long long)n, (long long)last);
-    else if (n > 0 && n <= done)
-        text = xasprintf("report.gradients is %lld, but training goes on after step %lld: no "
-                         "gradients will be written; want a later step, or `dpdriver replay "
-                         "--dump`",
-                         (long long)n, (long long)done);
+    if (n_steps > last)
+        text = xasprintf("report.%s is %lld, but the last step is %lld: no %s will be written; "
+                         "want that step or an earlier one",
+                         key, (long long)n_steps, (long long)last, what);
+    else if (n_steps > 0 && n_steps <= done)
+        text = xasprintf("report.%s is %lld, but training goes on after step %lld: no %s will be "
+                         "written; want a later step%s",
+                         key, (long long)n_steps, (long long)done, what, remedy);
     if (text)
         trainer_warn_at(t, done, text);
     free(text);
+}
+
+void dump_doubt(struct trainer *t)
+{
+    doubt_key(t, "gradients", t->job->report.gradients, "gradients",
+              ", or `dpdriver replay --dump`");
+    doubt_key(t, "operators", t->job->report.operators, "tensors of operators", "");
 }
 
 /* ---- gathering ---- */
@@ -151,9 +159,36 @@ static int dump_gather(struct trainer *t, int64_t n_steps, double loss_scale, fl
 
 /* ---- writing ---- */
 
-static int dump_write_aside(const struct layout *l, const float *all, const char *aside,
-                            struct err *err)
+int dump_file(const struct trainer *t, const char *name,
+              int (*write)(const char *path, void *arg, struct err *err), void *arg,
+              struct err *err)
 {
+    char *path = xasprintf("%s/%s", t->o.run_dir, name);
+    char *aside = xasprintf("%s.%s.new", path, owner_own_id());
+    int rc;
+
+    unlink(aside);
+    rc = write(aside, arg, err);
+    if (rc == 0)
+        rc = owner_check(t->o.run_dir, err);
+    if (rc == 0 && rename(aside, path) < 0)
+        rc = err_sys(err, errno, "%s", path);
+    if (rc < 0)
+        unlink(aside);
+    free(aside);
+    free(path);
+    return rc;
+}
+
+struct dumped {
+    const struct layout *layout;
+    const float *all;
+};
+
+static int dump_write_tensors(const char *path, void *arg, struct err *err)
+{
+    const struct dumped *d = arg;
+    const struct layout *l = d->layout;
     struct st_tensor *tensor = xcalloc((size_t)l->n_params + 1, sizeof *tensor);
     struct hash128 hash;
     int n = 0, rc;
@@ -163,28 +198,19 @@ static int dump_write_aside(const struct layout *l, const float *all, const char
             tensor[n++] = (struct st_tensor){.name = l->param[i].name,
                                              .dtype = DTYPE_F32,
                                              .shape = l->param[i].shape,
-                                             .data = all + l->param[i].offset};
-    rc = st_write(aside, tensor, n, NULL, &hash, err);
+                                             .data = d->all + l->param[i].offset};
+    rc = st_write(path, tensor, n, NULL, &hash, err);
     free(tensor);
     return rc;
 }
 
 static int dump_write(const struct trainer *t, int64_t n_steps, const float *all, struct err *err)
 {
-    char *path = xasprintf("%s/gradients-%08lld.safetensors", t->o.run_dir, (long long)n_steps);
-    char *aside = xasprintf("%s.%s.new", path, owner_own_id());
-    int rc;
+    char *name = xasprintf("gradients-%08lld.safetensors", (long long)n_steps);
+    struct dumped d = {t->layout, all};
+    const int rc = dump_file(t, name, dump_write_tensors, &d, err);
 
-    unlink(aside);
-    rc = dump_write_aside(t->layout, all, aside, err);
-    if (rc == 0)
-        rc = owner_check(t->o.run_dir, err);
-    if (rc == 0 && rename(aside, path) < 0)
-        rc = err_sys(err, errno, "%s", path);
-    if (rc < 0)
-        unlink(aside);
-    free(aside);
-    free(path);
+    free(name);
     return rc;
 }
 

@@ -18,9 +18,14 @@ struct trainer;
 /* 1: report.gradients asks for the step that is the n_steps-th one.  The same on all ranks. */
 int dump_is_due(const struct trainer *t, int64_t n_steps);
 
-/* Rank 0 warns if report.gradients asks for a step that will not be made: one that is done already,
- * or none of the job's.  The state is there. */
+/* Rank 0 warns if report.gradients or report.operators asks for a step that will not be made: one
+ * that is done already, or none of the job's.  The state is there. */
 void dump_doubt(struct trainer *t);
+
+/* Have `write` make a file, and call it NAME in the run directory once it is whole. */
+int dump_file(const struct trainer *t, const char *name,
+              int (*write)(const char *path, void *arg, struct err *err), void *arg,
+              struct err *err);
 
 /* The n_steps-th step has just ended, whether or not the state counts it yet, and nothing is queued
  * behind it: if it is due, write its gradients.  Nothing has computed in their place since.

@@ -13,6 +13,7 @@
 #include "step/timing.h"
 #include "train/dump.h"
 #include "train/hashes.h"
+#include "train/listing.h"
 #include "train/meet.h"
 #include "train/statistics.h"
 #include "train/trainer_impl.h"
@@ -199,6 +200,14 @@ static int end_step(struct trainer *t, const struct step_result *s, int64_t last
     return rc < 0 ? err_wrap(err, "after step %lld", (long long)t->state->at.step - 1) : 0;
 }
 
+/* Write what report.gradients and report.operators want of the n_steps-th step. */
+static int dump_step(struct trainer *t, int64_t n_steps, double loss_scale, struct err *err)
+{
+    const int rc = dump_gradients(t, n_steps, loss_scale, err);
+
+    return rc == 0 ? listing_tell(t, n_steps, err) : rc;
+}
+
 /* The step has ended, and does not count yet.  One that is not applied has its gradients written
  * before the reason is looked for, because that computes in their place.  *dumped: the result of
  * writing; below 0: the ranks lost each other, so the reason is not looked for, and the caller
@@ -206,7 +215,7 @@ static int end_step(struct trainer *t, const struct step_result *s, int64_t last
 static int explain_step(struct trainer *t, const struct step_result *s, double loss_scale,
                         int *dumped, struct err *err)
 {
-    *dumped = s->applied ? 0 : dump_gradients(t, t->state->at.step + 1, loss_scale, err);
+    *dumped = s->applied ? 0 : dump_step(t, t->state->at.step + 1, loss_scale, err);
     return *dumped < 0 ? 0 : trainer_explain_step(t, s, err);
 }
 
@@ -257,7 +266,7 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct timing *m, enum ep
             return rc;
         if (t->step.average)
             average_note(t->step.average);
-        rc = was_applied ? dump_gradients(t, at->step, loss_scale, err) : dumped;
+        rc = was_applied ? dump_step(t, at->step, loss_scale, err) : dumped;
         if (rc == 0)
             rc = end_step(t, &s, last, err);
         if (rc == 0)

@@ -7,6 +7,7 @@
 #include "base/util.h"
 #include "train/dump.h"
 #include "train/hashes.h"
+#include "train/listing.h"
 #include "train/trainer_impl.h"
 
 /* ---- step_hooks ---- */
@@ -62,7 +63,8 @@ static int steps_rests(void *arg, int64_t step)
 
     return (reducer_promises(t->step.reducer)->updates_are_own && ends_with_checkpoint(t, step)) ||
            balance_is_due(t, step + 1) || inspect_compares_after(t, step + 1) ||
-           t->job->train.on_spike == SPIKE_REWIND || dump_is_due(t, step + 1);
+           t->job->train.on_spike == SPIKE_REWIND || dump_is_due(t, step + 1) ||
+           listing_rests(t, step + 1);
 }
 
 static double steps_loss_limit(void *arg)

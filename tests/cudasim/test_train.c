@@ -131,6 +131,25 @@ static void write_file(const char *path, const void *bytes, size_t n)
     assert_int_equal(fclose(f), 0);
 }
 
+/* The file's bytes, and a zero; for free(). */
+static char *read_file(const char *dir, const char *name)
+{
+    char *path = xasprintf("%s/%s", dir, name), *text;
+    FILE *f = fopen(path, "rb");
+    long n;
+
+    assert_non_null(f);
+    assert_int_equal(fseek(f, 0, SEEK_END), 0);
+    n = ftell(f);
+    assert_true(n > 0);
+    rewind(f);
+    text = xcalloc((size_t)n + 1, 1);
+    assert_int_equal(fread(text, 1, (size_t)n, f), n);
+    fclose(f);
+    free(path);
+    return text;
+}
+
 #define STEADY_DATA "data: {format: digits, samples: 224, validation_samples: 4}\n"
 
 enum { STEADY_STEPS = 56, STEADY_BATCH = 4, STEADY_CONTEXT = 6 };
@@ -477,6 +496,42 @@ static void test_own_bad_gradient(void **state)
         fail_msg("noted: %s", r.note);
 }
 
+/* A step whose tensors are listed is not launched from a recording: the list is that of a run that
+ * records nothing, and the run goes on as without a list. */
+static void test_listed(void **state)
+{
+    enum { RECORDED, QUEUED, WHOLE, N };
+    static const char *const jobs[N] = {
+        [RECORDED] = ADAMW "train: {global_batch: 31}\nreport: {operators: 7, tensor: 3}\n",
+        [QUEUED] = ADAMW "train: {global_batch: 31, record: false}\n"
+                         "report: {operators: 7, tensor: 3}\n",
+        [WHOLE] = ADAMW "train: {global_batch: 31}\n",
+    };
+    static const char *const files[] = {"operators-00000007.jsonl", "tensor-00000007.safetensors"};
+    struct run_result r[N];
+    char dir[N][32], *text[N][ARRAY_LEN(files)] = {{NULL}};
+
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        struct run_plan plan = {
+            .job = jobs[i], .n_ranks = 1, .n_epochs = 2, .plugin = &sim, .run_dir = dir[i]};
+
+        snprintf(dir[i], sizeof dir[i], "/tmp/dptrain-sim-XXXXXX");
+        assert_non_null(mkdtemp(dir[i]));
+        run_job_ok(&plan, &r[i]);
+        for (size_t k = 0; k < ARRAY_LEN(files) && i < WHOLE; k++)
+            text[i][k] = read_file(dir[i], files[k]);
+        assert_true(hash_equal(r[i].replica[0], r[RECORDED].replica[0]));
+        assert_int_equal(remove_tree(dir[i]), 0);
+    }
+    assert_string_equal(text[RECORDED][0], text[QUEUED][0]);
+    assert_non_null(strstr(text[RECORDED][0], "\"kind\":\"softmax_xent\""));
+    assert_non_null(strstr(text[RECORDED][0], "fc1.weight.grad"));
+    for (int i = 0; i < WHOLE; i++)
+        for (size_t k = 0; k < ARRAY_LEN(files); k++)
+            free(text[i][k]);
+}
+
 static void test_choices(void **state)
 {
     static const char defaults[] = HALF "train: {global_batch: 31, max_steps: 1}\n";
@@ -509,6 +564,7 @@ int main(void)
         cmocka_unit_test(test_half_precision),
         cmocka_unit_test(test_loss_scale),
         cmocka_unit_test(test_own_bad_gradient),
+        cmocka_unit_test(test_listed),
         cmocka_unit_test(test_choices),
     };
 

@@ -225,6 +225,8 @@ static const struct row {
     {"report.price_per_rank_hour", "2.5"},
     {"report.trace", "[3, 7]"},
     {"report.gradients", "7"},
+    {"report.operators", "7"},
+    {"report.tensor", "3", {"report.operators=7"}},
     {"report.tensorboard", "true"},
     {"report.exec", "cat > /dev/null", .written = "\"cat > /dev/null\""},
     {"cluster.min_ranks", "2"},
