@@ -1,4 +1,6 @@
-/* gap - reads both tensors block by block, so tensors may be larger than the memory. */
+/* gap - reads both tensors block by block, so tensors may be larger than the memory.
+ *
+ * A difference is taken in double precision, in which float32 numbers are exact. */
 #include "driver/gap.h"
 
 #include <math.h>

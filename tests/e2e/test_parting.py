@@ -175,7 +175,7 @@ class Compare(Base):
         self.assertNotIn("first        ", out)
 
     def test_lost_job(self):
-        """What cannot be computed again is told, and the rest all the same."""
+        """A run without its job is not computed again; the rest is told all the same."""
         self.train(job=self.JOB)
         self.train(job={**self.JOB, "train.seed": 2}, run="other")
         os.remove(self.path("other", "job.yaml"))
