@@ -9,6 +9,7 @@
 #include "base/util.h"
 #include "optim/optimizer.h"
 #include "state/shards.h"
+#include "step/step_impl.h"
 #include "strategy/cut.h"
 #include "tensor/half.h"
 
@@ -99,21 +100,17 @@ struct part {
 static struct part find_gradients(const struct stepper *t, const struct injection *f)
 {
     const struct layout *l = t->layout;
-    const struct shards *shards = t->state->shards;
     const int bucket = (int)f->amount;
     struct part p = {t->buffers->bucket[bucket], 0, cut_bucket(l, bucket), l->bucket[bucket].dtype,
                      "'s gradient"};
-    struct coll_span own;
 
-    if (!shards || f->how != INJECTION_REDUCED)
-        return p;
-    own = cut_span(l, bucket, shards->now.size, shards->now.rank);
-    p.x += dtype_size(l->grad_dtype) * (size_t)own.at;
-    if (shards->divides_gradients)
-        p.x = (char *)shards->now.sums[SHARD_OWN] +
-              cut_sums_at(l, bucket, shards->now.size, shards->now.rank);
-    p.at = own.at;
-    p.n = own.n;
+    if (f->how == INJECTION_REDUCED) {
+        const struct step_sums own = step_find_sums(t, bucket, SHARD_OWN);
+
+        p.x = own.x;
+        p.at = own.span.at;
+        p.n = own.span.n;
+    }
     return p;
 }
 

@@ -241,7 +241,7 @@ static int complete_traced(struct stepper *t, int bucket, struct err *err)
 
 /* Before a stage writes gradients of further buckets, have the strategy move out the sums of those
  * buckets that used the same memory. */
-static int open_buckets(struct stepper *t, const struct stage *s, struct err *err)
+int step_open_buckets(struct stepper *t, const struct stage *s, struct err *err)
 {
     int rc = 0;
 
@@ -261,7 +261,7 @@ static int run_stage(struct stepper *t, const struct micro *m, int i, struct err
                   s->backward && m->key.last ? t->next_bucket : -1);
     if (s->backward && m->key.last)
         faults_reach(t->faults, INJECTION_AT_BACKWARD, t->queued->step);
-    if (is_divided && open_buckets(t, s, err) < 0)
+    if (is_divided && step_open_buckets(t, s, err) < 0)
         return err->code;
     if (s->backward && m->key.last && watch_backward(&t->watch, err) < 0)
         return err->code;
@@ -279,7 +279,7 @@ static int end_bucket(struct stepper *t, const struct micro *m, int bucket, stru
         return err->code;
     if (m->key.last || t->sampler->n_shares > 0)
         return complete_traced(t, bucket, err);
-    return is_divided ? reducer_micro(t->reducer, bucket, err) : 0;
+    return is_divided ? reducer_spoiled(t->reducer, bucket, err) : 0;
 }
 
 int step_gather(struct stepper *t, const struct program *p, int set, struct err *err)
@@ -435,26 +435,6 @@ static int step_updated(struct stepper *t, struct err *err)
     if (rc > 0 || (rc == 0 && t->state->shards && !t->layout->awaits_params))
         rc = update_refresh(t->update, err);
     return rc;
-}
-
-/* The replicas are compared after this step: note what its update gets.  Where state is divided
- * each rank has other sums; a device is not waited for. */
-static void step_hash_sums(struct stepper *t)
-{
-    const int64_t step = t->queued->step;
-
-    t->summed_of = 0;
-    if (backend_queues(t->backend) || t->state->shards || !t->hooks.compares(t->hooks.arg, step))
-        return;
-    t->summed = (struct hash128){0, 0};
-    t->summed_of = step + 1;
-    for (int b = 0; b < t->layout->n_buckets; b++) {
-        const size_t size = dtype_size(t->layout->bucket[b].dtype);
-        const struct hash128 pair[2] = {
-            t->summed, hash_of(t->buffers->bucket[b], size * (size_t)cut_bucket(t->layout, b))};
-
-        t->summed = hash_of(pair, sizeof pair);
-    }
 }
 
 /* All buckets of the step have been handed to the strategy. */

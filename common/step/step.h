@@ -21,6 +21,7 @@
 #include "op/control.h"
 #include "op/seal.h"
 #include "state/loop.h"
+#include "state/shards.h"
 #include "state/state.h"
 #include "step/average.h"
 #include "step/buffers.h"
@@ -113,9 +114,9 @@ struct stepper {
     int64_t next_bucket; /* the bucket that backward fills now; -1: none */
     int n_opened;        /* buckets of the micro-batch into which gradients were written */
     double loss_scale;   /* of the next step; 0: not scaled */
-    /* A hash of the combined gradients of the step before `summed_of`; summed_of 0: there is none.
-     */
-    struct hash128 summed;
+    /* Hashes of what the ranks summed in the step before `summed_of`: the gradients of each shard
+     * that is held, or one of all; and the control vector.  summed_of 0: there are none. */
+    struct hash128 summed[SHARDS_HELD], summed_control;
     int64_t summed_of;
 };
 

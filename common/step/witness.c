@@ -4,6 +4,12 @@
  * because the own one's gradients stay there for the strategy.  In a second round the samples of
  * the own share are read again, too, as the loader has moved on.
  *
+ * Where gradients are divided no rank has memory for all of its own.  So the own share's buckets go
+ * to the strategy as in any other step, each once it is hashed.  If the ranks do not agree, their
+ * sums are computed again, in the same memory, and no update has read them.  The other share's
+ * buckets are hashed alone.  Where parameters are divided, each share that any rank computes needs
+ * all ranks to gather them: a rank that computes none takes part in that (witness_attend).
+ *
  * The hash of a gradient is taken where a bucket is complete, before the control vector is packed
  * into the last one: that has requests of this rank alone.  Sums of losses, correct predictions and
  * weights are hashed instead.  With fixed shares each micro-batch is hashed, and the running
@@ -58,6 +64,11 @@ int witness_is_due(const struct stepper *t, int64_t step)
            t->hooks.audits(t->hooks.arg, step);
 }
 
+static int witness_is_divided(const struct stepper *t)
+{
+    return reducer_promises(t->reducer)->gradients_are_divided;
+}
+
 /* ---- hashes ---- */
 
 static void hash_bucket(const struct stepper *t, int bucket, struct hash128 *h)
@@ -93,35 +104,47 @@ static void hash_batch(const struct stepper *t, const struct micro *m, struct ha
 
 /* ---- computing a share ---- */
 
+/* A bucket of the own share is hashed.  It goes to the strategy at once if its memory is needed for
+ * other gradients: those of the next micro-batch, or of other buckets. */
+static int pass_on(struct stepper *t, const struct micro *m, int b, struct err *err)
+{
+    const int is_divided = witness_is_divided(t);
+    int rc = 0;
+
+    if (b == t->layout->n_buckets - 1 && (m->key.last || !is_divided))
+        rc = update_pack(t->update, err);
+    return rc == 0 && (is_divided || !m->key.last) ? reducer_spoiled(t->reducer, b, err) : rc;
+}
+
 static int witness_bucket(struct stepper *t, const struct look *l, const struct micro *m, int b,
                           struct err *err)
 {
-    const int is_leaf = t->sampler->n_shares > 0, is_end = b == t->layout->n_buckets - 1;
+    const int is_divided = witness_is_divided(t), is_leaf = t->sampler->n_shares > 0 || is_divided;
     int rc = 0;
 
     if (!m->key.last && !is_leaf)
         return 0;
     if (t->buffers->sum)
         rc = update_round(t->update, b, err);
+    if (rc == 0 && l->is_own && is_divided)
+        rc = buffers_clear_padding(t->buffers, t->layout, b, err);
     if (rc == 0 && l->is_own)
         rc = flip_if_due(t, b, 0, err);
     if (rc < 0)
         return rc;
     hash_bucket(t, b, l->h);
-    if (is_end)
+    if (b == t->layout->n_buckets - 1)
         hash_sums(t, &l->h[t->layout->n_params]);
-    if (!l->is_own)
-        return 0;
-    if (is_end)
-        rc = update_pack(t->update, err);
-    return rc == 0 && !m->key.last ? reducer_bucket(t->reducer, b, err) : rc;
+    return l->is_own ? pass_on(t, m, b, err) : 0;
 }
 
 static int run_stages(struct stepper *t, const struct look *l, const struct micro *m,
                       struct err *err)
 {
+    const int opens = l->is_own && witness_is_divided(t);
     int rc = 0;
 
+    t->n_opened = 0;
     for (int i = 0; i < program_n_stages(m->program) && rc == 0; i++) {
         const struct stage *s = program_stage(m->program, i);
 
@@ -130,7 +153,8 @@ static int run_stages(struct stepper *t, const struct look *l, const struct micr
         if (s->kind == STAGE_RUN && s->backward && l->is_own && m->key.last)
             faults_reach(t->faults, INJECTION_AT_BACKWARD, t->queued->step);
         if (s->kind == STAGE_RUN)
-            rc = program_run_stage(m->program, i, err);
+            rc = opens && step_open_buckets(t, s, err) < 0 ? err->code
+                                                           : program_run_stage(m->program, i, err);
         else if (s->kind == STAGE_GATHER)
             rc = step_gather(t, m->program, s->set, err);
         else
@@ -213,7 +237,7 @@ static int look_at_micro_batch(struct stepper *t, const struct look *l, int micr
     *is_last = m.key.last;
     if (rc == 0)
         rc = step_begin_sums(t, &m, err);
-    if (rc == 0 && l->is_own && l->round == 0)
+    if (rc == 0 && l->is_own)
         rc = reducer_micro_begin(t->reducer, m.key.first, m.key.last, err);
     if (rc == 0)
         rc = run_stages(t, l, &m, err);
@@ -239,13 +263,29 @@ static int witness_look(struct stepper *t, const struct look *l, struct answer *
     return rc;
 }
 
+/* Other ranks compute a share, and this one does not: do its part of gathering parameters. */
+static int witness_attend(struct stepper *t, struct err *err)
+{
+    const struct look l = {.rank = coll_rank(t->coll)};
+    struct micro m = {.key = {.last = 0}};
+    int rc = 0;
+
+    for (int k = 0; !m.key.last && rc == 0; k++) {
+        m = micro_of(t, &l, k);
+        for (int i = 0; i < program_n_stages(m.program) && rc == 0; i++)
+            if (program_stage(m.program, i)->kind == STAGE_GATHER)
+                rc = step_gather(t, m.program, program_stage(m.program, i)->set, err);
+    }
+    return rc;
+}
+
 static int look_at_other(struct stepper *t, struct answer *out, struct err *err)
 {
     const int other = jury_next(&t->witness.jury, coll_rank(t->coll));
     struct hash128 sum = {0, 0};
     const struct look l = {.rank = other, .round = 1, .h = t->witness.other, .sum = &sum};
 
-    return other >= 0 ? witness_look(t, &l, out, err) : 0;
+    return other >= 0 ? witness_look(t, &l, out, err) : witness_attend(t, err);
 }
 
 static int look_at_own(struct stepper *t, int round, struct answer *out, struct err *err)
@@ -253,10 +293,14 @@ static int look_at_own(struct stepper *t, int round, struct answer *out, struct 
     struct hash128 sum = {0, 0};
     const struct look l = {
         .rank = coll_rank(t->coll), .is_own = 1, .round = round, .h = t->witness.own, .sum = &sum};
+    int rc;
 
     if (round > 0)
         reducer_forget(t->reducer);
-    return witness_look(t, &l, out, err);
+    rc = witness_look(t, &l, out, err);
+    for (int b = 0; b < t->layout->n_buckets && witness_is_divided(t) && rc == 0; b++)
+        rc = reducer_release(t->reducer, b, err);
+    return rc;
 }
 
 /* ---- a turn of the jury ---- */
@@ -316,8 +360,9 @@ static int turn_vote(struct stepper *t, struct err *err)
     const char *tensor;
     int rc = witness_find_tensor(t, owner, &tensor, err);
 
-    if (rc == 0 && w->jury.kind[rank] == w->jury.kind[owner])
-        rc = witness_look(t, &l, &mine, err);
+    if (rc == 0)
+        rc = w->jury.kind[rank] == w->jury.kind[owner] ? witness_look(t, &l, &mine, err)
+                                                       : witness_attend(t, err);
     if (rc == 0)
         rc = witness_gather(t, &mine, sizeof mine, w->vote, err);
     if (rc == 0)
@@ -339,14 +384,14 @@ static int witness_fail(struct stepper *t, struct err *err)
     return err_set(err, ERR_CANCELED, "the ranks do not agree on a gradient");
 }
 
-/* The gradients of the own share are right: hand them to the strategy. */
+/* The gradients of the own share are right: hand them to the strategy, unless it has them. */
 static int hand_over(struct stepper *t, struct err *err)
 {
     int rc = 0;
 
-    for (int b = 0; b < t->layout->n_buckets && rc == 0; b++) {
+    for (int b = 0; b < t->layout->n_buckets && !witness_is_divided(t) && rc == 0; b++) {
         t->next_bucket = b + 1;
-        rc = reducer_bucket(t->reducer, b, err);
+        rc = reducer_spoiled(t->reducer, b, err);
     }
     return rc == 0 ? step_conclude(t, err) : rc;
 }

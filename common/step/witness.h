@@ -1,5 +1,5 @@
 /* witness - audited steps: each rank also computes another rank's share of the gradient, so that
- * wrong bits are found before they are summed.
+ * wrong bits are found before an update reads them.
  *
  * In an audited step a rank computes two shares from the same parameters: that of the next rank of
  * its kind, and its own.  It hashes the samples and the gradients of both.  All ranks gather the
@@ -7,14 +7,17 @@
  * strategy.  So an audited step takes twice as long, its sums do not overlap the backward pass, and
  * what the strategy and the update get is what they get in any other step.
  *
+ * Where gradients are divided (strategy.zero 2 and 3), each bucket is summed once it is hashed, as
+ * its memory is needed.  The sums stay apart until the hashes are equal, and are else computed
+ * again before anything reads them.
+ *
  * audit/jury.h has the protocol: who looks at whom, what follows a difference, and which rank is at
  * fault.  This module computes, and carries the answers.  If the ranks do not agree in the end, the
  * step fails: on a rank that is proven to be at fault with ERR_DEVICE, so that it is replaced, and
  * on the others with ERR_CANCELED.  No update was made then.
  *
- * Not on devices, not where gradients are divided, and not where programs sum numbers over the
- * ranks: there no rank can compute another one's share alone, or keep its own meanwhile.  The owner
- * does not begin a witness then.
+ * Not on devices, and not where programs sum numbers over the ranks: there no rank can compute
+ * another one's share alone.  The owner does not begin a witness then.
  *
  * Life:    witness_begin -> witness_step ... -> witness_fini, for each formation.
  * Threads: the engine's.

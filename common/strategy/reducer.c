@@ -255,13 +255,16 @@ static void note_ready(struct reducer *r, int bucket)
     r->n_ready = bucket + 1;
 }
 
-int reducer_bucket(struct reducer *r, int bucket, struct err *err)
+int reducer_spoiled(struct reducer *r, int bucket, struct err *err)
 {
     note_ready(r, bucket);
     exchange_enter(r->exchange, PHASE_BACKWARD);
-    if (reducer_spoil(r, bucket, 0, err) < 0)
-        return err->code;
     return r->o.strategy->bucket_ready(r->strategy, bucket, err);
+}
+
+int reducer_bucket(struct reducer *r, int bucket, struct err *err)
+{
+    return reducer_spoil(r, bucket, 0, err) < 0 ? err->code : reducer_spoiled(r, bucket, err);
 }
 
 void reducer_forget(struct reducer *r)
@@ -269,14 +272,6 @@ void reducer_forget(struct reducer *r)
     ASSERT(r->place == IN_MICRO);
     if (r->o.strategy->forget)
         r->o.strategy->forget(r->strategy);
-}
-
-int reducer_micro(struct reducer *r, int bucket, struct err *err)
-{
-    ASSERT(r->o.strategy->promises.gradients_are_divided && !r->strategy->is_last_micro);
-    note_ready(r, bucket);
-    exchange_enter(r->exchange, PHASE_BACKWARD);
-    return r->o.strategy->bucket_ready(r->strategy, bucket, err);
 }
 
 int reducer_release(struct reducer *r, int bucket, struct err *err)

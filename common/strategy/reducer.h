@@ -7,8 +7,8 @@
  *
  * Life:    reducer_new -> { reducer_join -> reducer_form -> reducer_met -> steps,
  *          reducer_epoch_end, reducer_met ... -> reducer_leave } ... -> reducer_free.
- *          A step: reducer_begin -> reducer_micro_begin, reducer_sum, reducer_micro,
- *          reducer_bucket ...
+ *          A step: reducer_begin -> reducer_micro_begin, reducer_sum, reducer_bucket,
+ *          reducer_spoiled ...
  *          -> reducer_finish -> (the update) -> reducer_updated -> reducer_end
  *          -> reducer_agree.
  * Threads: the engine's.
@@ -88,10 +88,11 @@ int reducer_micro_begin(struct reducer *r, int is_first, int is_last, struct err
 int reducer_sum(struct reducer *r, const struct stage *s, struct err *err);
 /* This rank's gradients in `bucket` are complete. */
 int reducer_bucket(struct reducer *r, int bucket, struct err *err);
-/* These two are for divided gradients.  reducer_micro: the gradients in `bucket` of a micro-batch
- * that is not the step's last one are complete.  reducer_release: the bucket's memory is needed for
- * other gradients; wait until its sums have been moved out. */
-int reducer_micro(struct reducer *r, int bucket, struct err *err);
+/* The same without a fault on purpose.  For buckets that had theirs before they were hashed, and
+ * where gradients are divided for a micro-batch that is not the step's last one. */
+int reducer_spoiled(struct reducer *r, int bucket, struct err *err);
+/* For divided gradients: the bucket's memory is needed for other gradients.  Wait until its sums
+ * have been moved out. */
 int reducer_release(struct reducer *r, int bucket, struct err *err);
 /* These two are for divided parameters.  reducer_gather starts to gather the parameters of `bucket`
  * from all ranks.  reducer_gathered waits for them. */
@@ -105,7 +106,8 @@ void reducer_validate(struct reducer *r);
  * was stopped before its end (CONTROL_VOID). */
 int reducer_finish(struct reducer *r, struct err *err);
 /* Forget the micro-batches of the step under way whose buckets were handed over, because all of
- * them are computed again.  The last one's were not. */
+ * them are computed again.  The last one's were not; or, where gradients are divided, all were, and
+ * their sums have been moved out. */
 void reducer_forget(struct reducer *r);
 /* If state is divided, after reducer_finish: replace check[2], of this rank's own shard, by its sum
  * over all ranks.  On a device the control vector then also shows whether this sum was stopped. */

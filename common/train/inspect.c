@@ -238,7 +238,7 @@ int inspect_before_step(struct trainer *t, struct err *err)
 
 /* The hashes that a rank tells of a step after which the replicas are compared. */
 struct compared {
-    struct hash128 before, summed, after;
+    struct hash128 before, summed, control, after;
 };
 
 /* The ranks differ after a step.  all [n_ranks]: what each one tells of it. */
@@ -248,23 +248,27 @@ static enum corruption inspect_find_what(const struct trainer *t, const struct c
     int is_update = t->inspect.before_of == step && t->step.summed_of == step;
 
     for (int k = 1; k < t->n_ranks; k++)
-        is_update &=
-            hash_equal(all[k].before, all[0].before) && hash_equal(all[k].summed, all[0].summed);
+        is_update &= hash_equal(all[k].before, all[0].before) &&
+                     hash_equal(all[k].summed, all[0].summed) &&
+                     hash_equal(all[k].control, all[0].control);
     return is_update ? CORRUPTION_UPDATE : CORRUPTION_STATE;
 }
 
-/* Compare what each rank holds as a whole. */
+/* Compare what each rank holds as a whole, and the control vector by which it counts the step. */
 static int inspect_whole(struct trainer *t, struct err *err)
 {
-    struct compared mine = {.before = t->inspect.before, .summed = t->step.summed};
+    struct compared mine = {.before = t->inspect.before, .summed = t->step.summed[0]};
     struct compared *all = xcalloc((size_t)t->n_ranks, sizeof *all);
     int differs = 0, rc = hash_part(t, t->state->at.step, &mine.after, err);
 
+    if (t->step.summed_of == t->state->at.step)
+        mine.control = t->step.summed_control;
     if (rc == 0)
         rc = step_allgather(&t->step, PHASE_UPDATE, &mine, sizeof mine, all, err);
     for (int k = 0; k < t->n_ranks && rc == 0; k++) {
         t->inspect.all[k] = all[k].after;
-        differs |= !hash_equal(all[k].after, all[0].after);
+        hash_chain(&t->inspect.all[k], &all[k].control, sizeof all[k].control);
+        differs |= !hash_equal(t->inspect.all[k], t->inspect.all[0]);
     }
     if (rc == 0 && differs)
         rc = inspect_judge(t, inspect_find_what(t, all), err);
@@ -307,7 +311,33 @@ static int tell_shards(struct trainer *t, const int *differs)
     return n;
 }
 
-/* Compare the copies of one bucket's spans with their originals. */
+/* The hashes that a rank tells of the sums that its update read. */
+struct held_sums {
+    int64_t of; /* as stepper.summed_of */
+    struct hash128 of_shard[SHARDS_HELD];
+};
+
+/* Compare the sums of each copy with those of its original.  differs: as shards_compare fills it.
+ * A rank that made its update later, after a loss, has no hashes of them. */
+static int compare_sums(struct trainer *t, int *differs, struct err *err)
+{
+    const int n = t->n_ranks, n_held = t->state->shards->now.n_held;
+    struct held_sums mine = {.of = t->step.summed_of}, *all = xcalloc((size_t)n, sizeof *all);
+    int rc;
+
+    memcpy(mine.of_shard, t->step.summed, sizeof mine.of_shard[0] * (size_t)n_held);
+    rc = step_allgather(&t->step, PHASE_UPDATE, &mine, sizeof mine, all, err);
+    for (int k = 0; k < n && rc == 0 && n_held > 1; k++) {
+        const struct held_sums *before = &all[(k + n - 1) % n];
+
+        if (before->of == t->state->at.step && all[k].of == t->state->at.step)
+            differs[k] |= !hash_equal(before->of_shard[SHARD_OWN], all[k].of_shard[SHARD_COPY]);
+    }
+    free(all);
+    return rc;
+}
+
+/* Compare the copies of one bucket's spans with their originals, and the sums that both read. */
 static int inspect_shards(struct trainer *t, struct err *err)
 {
     const uint32_t draw = inspect_draw(t, t->state->at.step, DRAW_REPLICA).v[2];
@@ -317,6 +347,8 @@ static int inspect_shards(struct trainer *t, struct err *err)
     int *differs = xcalloc((size_t)t->n_ranks, sizeof *differs);
     int rc = shards_compare(t->state, t->step.coll, bucket, differs, err);
 
+    if (rc == 0)
+        rc = compare_sums(t, differs, err);
     if (rc == 0 && tell_shards(t, differs) > 0)
         rc = err_set(err, ERR_CANCELED,
                      "copies of parts of the state differ from their originals after step %lld",
@@ -399,8 +431,6 @@ const char *inspect_obstacle(const struct trainer *t)
         return "there is only one rank";
     if (backend_queues(t->backend))
         return "ranks on GPUs are not audited";
-    if (t->state->shards && t->state->shards->divides_gradients)
-        return "strategy.zero 2 and 3 divide the gradients";
     if (!has_equal_params(t))
         return "the ranks' parameters differ between two meetings (strategy.name)";
     if (t->step.programs && sums_inside(t))

@@ -7,13 +7,15 @@
  *
  * Replicas (train.replica_check): after the update each rank hashes the same part of its state. The
  * state of most ranks is right.  With cluster.on_divergence heal the others take it, at once and in
- * place; else training ends.  That part of the state is also hashed before the step, and so are the
- * combined gradients.  If both were equal on all ranks, the update is what went wrong, or a bit
- * flipped since then: the finding says "update", and "state" otherwise.
+ * place; else training ends.  The control vector of the step is compared with it, as its sums are
+ * state, too.  That part of the state is also hashed before the step, and so are the combined
+ * gradients.  If these and the control vector were equal on all ranks, the update is what went
+ * wrong, or a bit flipped since then: the finding says "update", and "state" otherwise.
  *
  * Divided state (strategy.zero): what is whole on each rank is compared in the same way, and each
- * shard with the copy of the buddy.  Of these two nobody knows which is right, so both ranks are
- * named.  A difference ends training.
+ * shard with the copy of the buddy: the slots of one bucket, and the sums that the step's update
+ * read.  Of these two nobody knows which is right, so both ranks are named.  A difference ends
+ * training.
  *
  * Gradients and samples (train.audit): step/witness.h computes, compares and votes.  This module
  * decides which steps these are, and which ranks give the same bits.

@@ -79,14 +79,39 @@ class Corruption(dp.Case):
 
     def test_audits_go_on_with_fewer_ranks(self):
         """The ranks that are left have other shares, and a wrong bit is still found."""
-        job = {**JOB, "train.audit": 1, "cluster.min_ranks": 2, "cluster.replace_timeout": 0}
-        driver = self.start_job("kill:rank2@step5,flip:rank1@step9:bucket0", job)
-        self.assert_exit(driver, FINISHED)
-        self.assertEqual([e["rank"] for e in self.events("lost", "run")], [2])
-        event, = self.events("corruption", "run")
-        self.assertEqual((event["rank"], event["step"], event["what"], event["healed"]),
-                         (1, 9, "gradient", True))
-        self.assertEqual([e["step"] for e in self.events("epoch", "run")], [4, 8, 12])
+        for stage in (0, 2, 3):
+            with self.subTest(zero=stage):
+                run = f"zero{stage}"
+                job = {**JOB, "train.audit": 1, "cluster.min_ranks": 2, "strategy.zero": stage,
+                       "cluster.replace_timeout": 0}
+                spec = "kill:rank2@backward5,flip:rank1@step9:bucket0"
+                driver = self.start_job(spec, job, run=run)
+                self.assert_exit(driver, FINISHED)
+                self.assertEqual([e["rank"] for e in self.events("lost", run)], [2])
+                event, = self.events("corruption", run)
+                self.assertEqual((event["rank"], event["step"], event["what"], event["healed"]),
+                                 (1, 9, "gradient", True))
+                self.assertEqual([e["step"] for e in self.events("epoch", run)], [4, 8, 12])
+                recovered, = self.events("recovered", run)
+                self.assertEqual(recovered["steps_lost"], 1)
+
+    def test_divided_gradients_are_mended(self):
+        """With ZeRO the wrong rank's part of the state goes to the others, and the rank leaves; one
+        that stays wrong is lost, and its buddy has its part."""
+        flip = "flip:rank1@step5:bucket0"
+        for stage, n_flips in ((2, 1), (3, 1), (2, 3), (3, 3)):
+            with self.subTest(zero=stage, flips=n_flips):
+                run = f"zero{stage}-{n_flips}"
+                job = {**JOB, "train.audit": 1, "strategy.zero": stage, "cluster.min_ranks": 2,
+                       "optimizer.momentum": 0.9, "cluster.replace_timeout": 0}
+                driver = self.start_job(",".join([flip] * n_flips), job, run=run)
+                self.assert_exit(driver, FINISHED)
+                event, = self.events("corruption", run)
+                self.assertEqual((event["rank"], event["step"], event["what"], event["healed"]),
+                                 (1, 5, "gradient", n_flips == 1))
+                lost, = self.events("lost", run)
+                self.assertEqual((lost["rank"], "drained" in lost["reason"]), (1, n_flips == 1))
+                self.assertEqual(self.events("epoch", run)[-1]["step"], 12)
 
 
 if __name__ == "__main__":

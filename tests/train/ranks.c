@@ -338,6 +338,7 @@ static void *rank_main(void *arg)
 {
     struct rank_run *k = arg;
     const struct run_plan *p = k->job->plan;
+    const int is_other = k->rank == p->n_ranks - 1 && p->last_threads > 0;
     struct run_result *out = k->job->result;
     struct trainer_options o = {.plugin = p->plugin,
                                 .strategy = p->strategy,
@@ -345,7 +346,9 @@ static void *rank_main(void *arg)
                                 .bucket_choice = p->bucket_choice,
                                 .window_bytes = p->window_bytes,
                                 .keep_bytes = p->keep_bytes,
-                                .n_threads = p->n_threads ? p->n_threads : 1,
+                                .n_threads = is_other       ? p->last_threads
+                                             : p->n_threads ? p->n_threads
+                                                            : 1,
                                 .run_dir = k->rank == 0 ? p->run_dir : NULL};
     struct trainer_hooks hooks = run_idle_hooks(k);
     struct err *err = &out->err[k->rank];

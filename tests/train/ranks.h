@@ -43,6 +43,7 @@ struct run_plan {
     size_t window_bytes;                 /* as trainer_options */
     int64_t keep_bytes;                  /* as trainer_options */
     int n_threads;                       /* of each rank; 0: 1 */
+    int last_threads;                    /* of the last rank; 0: as the others */
     /* Called on rank 0 as a step begins; or NULL. */
     void (*on_step)(void *arg, struct trainer *t, int64_t step);
     void *arg;

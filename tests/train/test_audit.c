@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "ranks.h"
 #include "train/trainer_impl.h"
+#include "zero_jobs.h"
 
 #define DATA "data: {format: digits, samples: 240, validation_samples: 20}\n"
 #define MLP  "model: {arch: mlp, hidden: [24, 16]}\n" DATA
@@ -138,10 +139,16 @@ static void test_an_epochs_end_mends(void **state)
 static void test_nothing_is_found_in_a_healthy_run(void **state)
 {
     static const char *const jobs[] = {
-        "strategy: {compress: uint8}\n",    "strategy: {name: bytegrad}\n",
-        "strategy: {shards: 4}\n",          "strategy: {zero: 1}\n",
-        "strategy: {compress: powersgd}\n", "strategy: {name: local_sgd}\n",
-        "strategy: {name: adasum}\n",       "precision: bfloat16\n",
+        "strategy: {compress: uint8}\n",
+        "strategy: {name: bytegrad}\n",
+        "strategy: {shards: 4}\n",
+        "strategy: {zero: 1}\n",
+        "strategy: {zero: 2}\n",
+        "strategy: {zero: 3}\n",
+        "strategy: {compress: powersgd}\n",
+        "strategy: {name: local_sgd}\n",
+        "strategy: {name: adasum}\n",
+        "precision: bfloat16\n",
     };
     static const char *const norms[] = {"true", "false"};
     static struct run_result r;
@@ -221,9 +228,37 @@ static void test_a_late_comparison_blames_the_state(void **state)
     assert_int_equal(r.found[0].what, CORRUPTION_STATE);
 }
 
+/* An optimizer without slots: the sums of the owner and of its buddy are all that can differ, as
+ * the owner's parameters go to all ranks. */
+static void test_wrong_sums_are_found_without_slots(void **state)
+{
+    static const char *const stages[] = {ZERO, ZERO_2, ZERO_3};
+    static struct run_result r;
+    char job[512];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(stages); i++) {
+        snprintf(job, sizeof job, MLP "train: {global_batch: 24, replica_check: 1}\n%s", stages[i]);
+        run_job_ok(&(struct run_plan){.job = job, .n_ranks = 3, .n_epochs = 1}, &r);
+        assert_int_equal(r.n_found, 0);
+        run_job(
+            &(struct run_plan){
+                .job = job, .n_ranks = 3, .n_epochs = 1, .inject = "flip:rank1@step4:reduced0"},
+            &r);
+        assert_int_equal(r.n_found, 2);
+        for (int k = 0; k < 2; k++) {
+            assert_found(&r, k, 5, 1 + k, 0);
+            assert_int_equal(r.found[k].what, CORRUPTION_STATE);
+            assert_int_equal(r.found[k].ends, k == 1);
+        }
+        assert_int_equal(r.rc[0], ERR_CANCELED);
+    }
+}
+
 /* ---- gradients and samples ---- */
 
 #define AUDIT "train: {global_batch: 24, audit: 1, replica_check: 1}\n"
+#define CALM  "train: {global_batch: 24, replica_check: 0}\n"
 
 /* A flipped bit of a gradient or a sample on one of 2, 3 or 5 ranks, with each strategy that
  * audits: the rank is named, the step is computed again, and the run has the bits of an undisturbed
@@ -237,6 +272,10 @@ static void test_wrong_gradients_are_never_summed(void **state)
         "strategy: {compress: powersgd}\n",
         "strategy: {name: bytegrad}\n",
         "strategy: {name: adasum}\n",
+        "strategy: {zero: 1}\n",
+        "strategy: {zero: 2}\n",
+        "strategy: {zero: 3}\n",
+        "strategy: {zero: 3}\nprecision: bfloat16\n",
     };
     static const int sizes[] = {2, 3, 5};
     static struct run_result plain, hurt;
@@ -249,8 +288,7 @@ static void test_wrong_gradients_are_never_summed(void **state)
 
         if (!is_run(i))
             continue;
-        snprintf(job, sizeof job, MLP ADAM "train: {global_batch: 24, replica_check: 0}\n%s",
-                 jobs[i / 3]);
+        snprintf(job, sizeof job, MLP ADAM CALM "%s", jobs[i / 3]);
         run_job_ok(&plan, &plain);
         snprintf(job, sizeof job, MLP ADAM AUDIT "%s", jobs[i / 3]);
         snprintf(inject, sizeof inject, "flip:rank%d@step4:%s", rank,
@@ -275,12 +313,13 @@ static void test_micro_batches_are_audited(void **state)
         "model: {arch: mlp, hidden: [24], batch_norm: true, sync_batch_norm: false, "
         "dropout: 0.2}\ndata: {format: digits, samples: 230, validation_samples: 20}\n" ADAM
         "train: {global_batch: 24, accumulate: 3, audit: %d}\n%s";
-    static const char *const more[] = {"", "strategy: {shards: 3}\n"};
+    static const char *const more[] = {"", "strategy: {shards: 3}\n", "strategy: {zero: 1}\n",
+                                       "strategy: {zero: 2}\n", "strategy: {zero: 3}\n"};
     static struct run_result r[2];
     char text[512];
 
     (void)state;
-    for (int s = 0; s < 2; s++) {
+    for (int s = 0; s < (int)ARRAY_LEN(more); s++) {
         for (int audits = 0; audits < 2; audits++) {
             snprintf(text, sizeof text, job, audits, more[s]);
             run_job_ok(&(struct run_plan){.job = text,
@@ -300,15 +339,18 @@ static void test_micro_batches_are_audited(void **state)
 static void test_a_rank_that_is_always_wrong_fails(void **state)
 {
     static const char flip[] = "flip:rank1@step4:bucket0";
+    static const char *const jobs[] = {MLP ADAM AUDIT, MLP ADAM AUDIT ZERO_2,
+                                       MLP ADAM AUDIT ZERO_3};
     static struct run_result r;
     char inject[4 * sizeof flip];
 
     (void)state;
     snprintf(inject, sizeof inject, "%s,%s,%s", flip, flip, flip);
-    for (int n = 2; n <= 3; n++) {
+    for (int i = 0; i < 2 * (int)ARRAY_LEN(jobs); i++) {
+        const int n = 2 + i % 2;
+
         run_job(
-            &(struct run_plan){
-                .job = MLP ADAM AUDIT, .n_ranks = n, .n_epochs = 1, .inject = inject},
+            &(struct run_plan){.job = jobs[i / 2], .n_ranks = n, .n_epochs = 1, .inject = inject},
             &r);
         assert_int_equal(r.n_found, 1);
         assert_found(&r, 0, 4, 1, 1);
@@ -320,6 +362,53 @@ static void test_a_rank_that_is_always_wrong_fails(void **state)
     }
 }
 
+/* Many buckets share a little memory, and the next one's parameters are under way while one is
+ * computed.  The flip is in the last bucket that the backward pass fills. */
+static void test_buckets_that_come_and_go_are_audited(void **state)
+{
+    static const char *const plain[] = {LARGE CALM ZERO_2, LARGE CALM ZERO_3};
+    static const char *const jobs[] = {LARGE AUDIT ZERO_2, LARGE AUDIT ZERO_3};
+    static struct run_result r[2];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(jobs); i++) {
+        struct run_plan plan = {.n_ranks = 3, .n_epochs = 2, .bucket_bytes = SMALL_BUCKET};
+
+        plan.job = plain[i];
+        run_job_ok(&plan, &r[0]);
+        plan.job = jobs[i];
+        plan.inject = "flip:rank1@step2:bucket7,flip:rank2@step4:bucket0";
+        run_job_ok(&plan, &r[1]);
+        assert_int_equal(r[1].n_found, 2);
+        assert_found(&r[1], 0, 2, 1, 1);
+        assert_found(&r[1], 1, 4, 2, 1);
+        assert_true(hash_equal(r[0].replica[0], r[1].replica[0]));
+    }
+}
+
+/* The last of three ranks has another number of threads, so nobody computes its share, and it
+ * computes nobody's.  It takes part in all else, and the other two find each other's faults. */
+static void test_a_rank_that_is_alone_attends(void **state)
+{
+    static const char *const jobs[] = {MLP ADAM AUDIT, MLP ADAM AUDIT ZERO_2,
+                                       MLP ADAM AUDIT ZERO_3};
+    static struct run_result r;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(jobs); i++) {
+        run_job_ok(&(struct run_plan){.job = jobs[i],
+                                      .n_ranks = 3,
+                                      .n_epochs = 1,
+                                      .last_threads = 2,
+                                      .inject = "flip:rank1@step4:bucket0"},
+                   &r);
+        assert_non_null(strstr(r.warning, "1 of 3 ranks, first rank 2, have a processor or a "));
+        assert_int_equal(r.n_found, 1);
+        assert_found(&r, 0, 4, 1, 1);
+        assert_true(r.found[0].is_healed && *r.found[0].tensor);
+    }
+}
+
 /* Where no rank can compute another one's share, the start says so. */
 static void test_what_cannot_be_audited_is_told(void **state)
 {
@@ -328,7 +417,6 @@ static void test_what_cannot_be_audited_is_told(void **state)
         int n_ranks;
     } cases[] = {
         {MLP, "there is only one rank", 1},
-        {MLP "strategy: {zero: 2}\n", "strategy.zero 2 and 3 divide the gradients", 2},
         {MLP "strategy: {name: local_sgd}\n", "parameters differ between two meetings", 2},
         {"model: {arch: mlp, hidden: [24], batch_norm: true}\n" DATA,
          "want model.sync_batch_norm: false, or strategy.shards", 2},
@@ -388,9 +476,12 @@ int main(void)
         cmocka_unit_test(test_nothing_is_found_in_a_healthy_run),
         cmocka_unit_test(test_own_statistics_are_no_difference),
         cmocka_unit_test(test_a_late_comparison_blames_the_state),
+        cmocka_unit_test(test_wrong_sums_are_found_without_slots),
         cmocka_unit_test(test_wrong_gradients_are_never_summed),
         cmocka_unit_test(test_micro_batches_are_audited),
         cmocka_unit_test(test_a_rank_that_is_always_wrong_fails),
+        cmocka_unit_test(test_buckets_that_come_and_go_are_audited),
+        cmocka_unit_test(test_a_rank_that_is_alone_attends),
         cmocka_unit_test(test_what_cannot_be_audited_is_told),
         cmocka_unit_test(test_the_part_of_the_steps),
     };

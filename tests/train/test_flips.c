@@ -44,8 +44,10 @@ static const struct way {
     {"strategy: {name: adasum}\n", MENDED, MENDED, MENDED, MENDED},
     {"strategy: {zero: 1}\n", MENDED, PAIRED, NAMED, PAIRED},
     {"strategy: {zero: 1, buddy: false}\n", MENDED, UNSEEN, NAMED, UNSEEN},
-    {"strategy: {zero: 2}\n", UNSEEN, PAIRED, NAMED, PAIRED},
-    {"strategy: {zero: 3}\n", UNSEEN, PAIRED, PAIRED, PAIRED},
+    {"strategy: {zero: 2}\n", MENDED, PAIRED, NAMED, PAIRED},
+    {"strategy: {zero: 2, buddy: false}\n", MENDED, UNSEEN, NAMED, UNSEEN},
+    {"strategy: {zero: 3}\n", MENDED, PAIRED, PAIRED, PAIRED},
+    {"strategy: {zero: 3, buddy: false}\n", MENDED, UNSEEN, UNSEEN, UNSEEN},
     {"strategy: {name: local_sgd}\n", UNSEEN, UNSEEN, UNSEEN, UNSEEN},
     {"strategy: {name: decentralized}\n", UNSEEN, UNSEEN, UNSEEN, UNSEEN},
     {"strategy: {name: low_precision_decentralized}\n", UNSEEN, UNSEEN, UNSEEN, UNSEEN},
@@ -182,7 +184,10 @@ static void test_ten_thousand_steps_without_a_fault(void **state)
         double part;
         int n_ranks;
         const char *strategy;
-    } runs[] = {{0.02, 3, ""}, {1, 2, "strategy: {shards: 2}\n"}};
+    } runs[] = {{0.02, 3, ""},
+                {1, 2, "strategy: {shards: 2}\n"},
+                {0.02, 3, "strategy: {zero: 2}\n"},
+                {1, 2, "strategy: {zero: 3}\n"}};
     static struct run_result r;
     char text[512];
 
