@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """audit - what looking for wrong bits costs: train.audit and train.replica_check beside neither.
 
-    audit.py [--build DIR] [--models lenet,gpt] [--ranks N] [--rounds N] [--steps N] [--check]
+    audit.py [--build DIR] [--models lenet,gpt] [--ranks N] [--zero STAGE] [--rounds N] [--steps N]
+             [--check]
 
 Ranks of one thread each, all on this machine: LeNet with a global batch of 256, and the small GPT
 of strategies.py.  In each round the three settings run in turn: neither, 0.02 of the steps, and all
@@ -29,16 +30,16 @@ SETTINGS = {"neither": 0, str(PART): PART, "all steps": 1}
 STEPS = {"lenet": 500, "gpt": 300}
 
 
-def run(build, model, ranks, part, steps, seed):
+def run(o, model, part, steps, seed):
     """Mean wall and CPU milliseconds of a step, the latter with a rank's start."""
     job = {**strategies.MODELS[model][0], "train.audit": part, "train.replica_check": part,
            "train.epochs": 1000, "train.seed": seed, "train.max_steps": steps,
-           "train.validate_every": 0, "checkpoint.every_epochs": 0}
+           "strategy.zero": o.zero, "train.validate_every": 0, "checkpoint.every_epochs": 0}
     with tempfile.TemporaryDirectory() as folder:
         before = bench.cpu_of_children()
         done = subprocess.run(
-            [bench.driver_of(build), "--nranks", str(ranks), "--local", "--threads", "1", "--port",
-             "0", "--run-dir", f"{folder}/run", *strategies.words(job)],
+            [bench.driver_of(o.build), "--nranks", str(o.ranks), "--local", "--threads", "1",
+             "--port", "0", "--run-dir", f"{folder}/run", *strategies.words(job)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             check=False)
         if done.returncode != 0:
@@ -50,7 +51,7 @@ def run(build, model, ranks, part, steps, seed):
     if wrong:
         sys.exit(f"{model}, {part}: {wrong[0]['message']}")
     seconds = sum(e["train_seconds"] for e in events if e["event"] == "epoch")
-    return 1e3 * seconds / steps, 1e3 * cpu / ranks / steps
+    return 1e3 * seconds / steps, 1e3 * cpu / o.ranks / steps
 
 
 def ratio_text(ratios, scale=1.0):
@@ -64,8 +65,7 @@ def measure(o, model):
     results = {name: [] for name in SETTINGS}
     for seed in range(1, o.rounds + 1):  # it draws the steps that are looked at, too
         for name, part in SETTINGS.items():
-            results[name].append(run(o.build, model, o.ranks, part, o.steps or STEPS[model],
-                                     seed))
+            results[name].append(run(o, model, part, o.steps or STEPS[model], seed))
     return results
 
 
@@ -87,6 +87,7 @@ def main():
     p.add_argument("--build", default=bench.default_build())
     p.add_argument("--models", default=",".join(STEPS))
     p.add_argument("--ranks", type=int, default=4)
+    p.add_argument("--zero", type=int, default=0, help="strategy.zero, 0")
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--steps", type=int, help="of each run, instead of the model's own number")
     p.add_argument("--check", action="store_true")
