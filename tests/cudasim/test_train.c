@@ -12,6 +12,8 @@
 #include "../remove_tree.h"
 #include "backend/cuda/cuda.h"
 #include "backend/plugin.h"
+#include "base/alloc.h"
+#include "base/util.h"
 #include "jobs.h"
 #include "ranks.h"
 #include "sim.h"
