@@ -26,6 +26,8 @@
 
 enum {
     LEAST_TILES = 32,
+    AHEAD = 6,          /* tiles from the one that is read to the one whose pixels are fetched */
+    LINE = 64,          /* bytes of a cache line */
     MOST_SUMS = 1 << 26 /* numbers that all threads' sums of grad_w hold, 256 MiB */
 };
 
@@ -137,12 +139,46 @@ static void find_pixels(const struct images *s, const void *data, int64_t image,
         }
 }
 
+/* Fetch 2 x 2 pixels into the cache; those outside of the image stand for others in it. */
+static void fetch_pixels(const struct images *s, const void *data, int64_t image, int64_t row,
+                         int64_t column)
+{
+    const int64_t n_bytes = s->c * (int64_t)dtype_size(s->type), width = min_i64(s->w, 2);
+
+    for (int i = 0; i < 2; i++) {
+        const int64_t r = max_i64(0, min_i64(row + i, s->h - 1));
+        const int64_t c = max_i64(0, min_i64(column, s->w - width));
+        const char *at = (const char *)data + ((image * s->h + r) * s->w + c) * n_bytes;
+
+        for (int64_t j = 0; j < width * n_bytes; j += LINE)
+            __builtin_prefetch(at + j);
+    }
+}
+
+/* Fetch what tile `number` depends on: the pixels of `to`, or those of `from` that no tile before
+ * it has read, the lower right ones.  The processor sees no pattern in the rows of tiles: with this
+ * the passes of ResNet-18 took a Zen 5 0.94 to 0.98 of their time. */
+static void fetch_to(const struct pass *p, const void *to, int64_t number)
+{
+    const struct tile t = tile_at(p, min_i64(number, n_tiles(p) - 1));
+
+    fetch_pixels(&p->to, to, t.image, t.row, t.column);
+}
+
+static void fetch_from(const struct pass *p, const void *from, int64_t number)
+{
+    const struct tile t = tile_at(p, min_i64(number, n_tiles(p) - 1));
+
+    fetch_pixels(&p->from, from, t.image, t.row - p->pad[0] + 2, t.column - p->pad[1] + 2);
+}
+
 /* to[point] = the transform of the pixels of `from` that tile `number` depends on */
 static void begin_tile(const struct pass *p, const void *from, int64_t number, float *to)
 {
     const struct tile t = tile_at(p, number);
     const void *pixel[POINTS];
 
+    fetch_from(p, from, number + AHEAD);
     find_pixels(&p->from, from, t.image, t.row - p->pad[0], t.column - p->pad[1], 4, pixel);
     if (p->is_paired)
         pair_x_channels(pixel, p->from.c, to);
@@ -386,6 +422,7 @@ static void grad_w_tile(const struct plain *p, const struct pass *s, int64_t num
     const struct tile t = tile_at(s, number);
     const void *pixel[4];
 
+    fetch_to(s, p->in[CONV2D_GRAD_W_DY], number + AHEAD);
     begin_tile(s, p->in[CONV2D_GRAD_W_X], number, x);
     find_pixels(&s->to, p->in[CONV2D_GRAD_W_DY], t.image, t.row, t.column, 2, pixel);
     transform_dy(pixel, s->to.c, s->to.type, s->panel, dy, db);
@@ -400,6 +437,8 @@ static void grad_w_pair(const struct plain *p, const struct pass *s, int64_t num
     for (int i = 0; i < (is_last ? 1 : 2); i++) {
         const struct tile t = tile_at(s, number + i);
 
+        fetch_from(s, p->in[CONV2D_GRAD_W_X], number + i + AHEAD);
+        fetch_to(s, p->in[CONV2D_GRAD_W_DY], number + i + AHEAD);
         find_pixels(&s->from, p->in[CONV2D_GRAD_W_X], t.image, t.row - s->pad[0],
                     t.column - s->pad[1], 4, of_x + i * POINTS);
         find_pixels(&s->to, p->in[CONV2D_GRAD_W_DY], t.image, t.row, t.column, 2, of_dy + i * 4);
