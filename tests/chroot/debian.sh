@@ -148,7 +148,7 @@ install_folder() # ROOT FOLDER
 
 in_namespace() # ROOT VERSION
 {
-    local root=$1 left
+    local root=$1 left said
     mount_system "$root" || fail 'mounts'
     inside "$root" apt-get -qq update >/dev/null || fail 'apt-get update'
     [ -z "$(find_ours "$root")" ] || fail 'the system is not empty'
@@ -158,7 +158,8 @@ in_namespace() # ROOT VERSION
     expect_version "$root" "$2 installed"
     check_files "$root"
     check_demo "$root"
-    inside "$root" dpkg --verify dptrain dptrain-doc || fail 'files differ from the package'
+    said=$(inside "$root" dpkg --verify dptrain dptrain-doc) && [ -z "$said" ] ||
+        fail "files differ from the packages: $said"
     mkdir "$root/var/lib/dptrain/mine"
     inside "$root" apt-get -qq remove -y dptrain dptrain-doc >/dev/null || fail 'apt-get remove'
     [ -d "$root/var/lib/dptrain/mine" ] || fail 'removing has taken a run'

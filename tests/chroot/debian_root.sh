@@ -48,6 +48,7 @@ inside() # ROOT COMMAND...: run it there, with the proxies of the host and nothi
     shift
     chroot "$root" env -i PATH=$root_path HOME=/tmp LANG=C.UTF-8 TERM=dumb \
         CCACHE_DIR=/opt/ccache/cache DEBIAN_FRONTEND=noninteractive \
+        ${CCACHE_MAXSIZE+CCACHE_MAXSIZE="$CCACHE_MAXSIZE"} \
         ${http_proxy+http_proxy="$http_proxy"} ${https_proxy+https_proxy="$https_proxy"} \
         ${no_proxy+no_proxy="$no_proxy"} "$@" </dev/null
 }
@@ -79,6 +80,14 @@ make_debian() # SUITE ROOT
         { tail -n 20 "$2.log" && rm -f "$2.log" && fail debootstrap; }
     rm -f "$2.log"
     copy_settings "$2"
+    [ -n "$(find_mirror "$1")" ] || name_source "$1" "$2"
+}
+
+# Replaces the host's package sources, which are of another suite.
+name_source() # SUITE ROOT
+{
+    rm -rf "$2/etc/apt/sources.list.d" "$2"/etc/apt/preferences.d/*
+    echo "deb $mirror $1 main" >"$2/etc/apt/sources.list"
 }
 
 # Prints the accuracy of the last "done" event of a run.
