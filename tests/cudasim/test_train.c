@@ -527,7 +527,7 @@ static void test_listed(void **state)
         assert_int_equal(remove_tree(dir[i]), 0);
     }
     assert_string_equal(text[RECORDED][0], text[QUEUED][0]);
-    assert_non_null(strstr(text[RECORDED][0], "\"kind\":\"softmax_xent\""));
+    assert_non_null(strstr(text[RECORDED][0], "\"kind\":\"linear_grad_w\""));
     assert_non_null(strstr(text[RECORDED][0], "fc1.weight.grad"));
     for (int i = 0; i < WHOLE; i++)
         for (size_t k = 0; k < ARRAY_LEN(files); k++)
