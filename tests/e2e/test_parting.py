@@ -154,6 +154,9 @@ class Compare(Base):
         self.part({"model.layers": layers},
                   first + r"operator whose output differs is \S+ \(dropout\), \S+: \d+ of 1024 "
                           r"numbers of \[64,16\], by up to [01]\.\d+ \(element")
+        self.part({"model.layers": json.dumps(LAYERS).replace("16", "24")},
+                  first + r"tensor that differs is \S+weight, which no operator made and \S+ "
+                          r"\(linear\) reads: \[16,784\] and \[24,784\]\n")
         self.part({"precision": "bfloat16"}, first + r"operator whose output differs is .*: .* and "
                                                      r".*BF16.* by up to")
         self.part({"train.seed": 2}, "other samples", first + r"tensor that differs is \S+, which "
@@ -161,6 +164,15 @@ class Compare(Base):
         self.part({"optimizer.lr": 0.004},
                   r"first        all operators' tensors are the same; all summed gradients of step "
                   r"1 are the same, so the update differs")
+
+    def test_shares(self):
+        """Other numbers of ranks have the same shares, of which the first operator is told."""
+        layers = json.dumps(LAYERS).replace("0.1", "0.2")
+        self.train(job={**self.JOB, **SHARES})
+        self.train(job={**self.JOB, **SHARES, "model.layers": layers}, n=2, run="other")
+        self.assertRegex(self.say("compare", "run", "other"),
+                         r"\nfirst        in step 1, samples 0 to 15 of its batch, the first "
+                         r"operator whose output differs is \S+ \(dropout\), .* of \[16,16\]")
 
     def test_fault(self):
         """A flip that is not there when the steps are computed again."""
