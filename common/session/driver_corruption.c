@@ -23,11 +23,21 @@ void corruption_say(const struct driver *d, int rank, const char *host, int64_t 
                                             .text = xstrdup(text)});
 }
 
-/* 1: ranks have other numbers since it was found, because the rank at fault has failed and the rest
- * goes on.  A checkpoint is rank 0's, which does not change. */
+/* 1: the rank's number may be another follower's since it was found, because the rank at fault has
+ * failed and a spare has its seat, or the rest goes on.  A checkpoint is rank 0's, which does not
+ * change. */
 static int corruption_is_of_before(const struct driver *d, const struct report *r)
 {
-    return r->corruption.what != CORRUPTION_CHECKPOINT && r->generation < d->formation.generation;
+    return r->corruption.what != CORRUPTION_CHECKPOINT &&
+           (r->generation < d->formation.generation || !d->seats[r->corruption.rank].is_member);
+}
+
+/* 1: the job ends, even if a rank was lost at the same time: the next formation might go on from
+ * the wrong state.  Where no update was made, it goes on from the right one. */
+static int corruption_is_final(const struct report *r)
+{
+    return r->corruption.ends &&
+           (r->corruption.what == CORRUPTION_STATE || r->corruption.what == CORRUPTION_UPDATE);
 }
 
 /* 1: it is told of alone, because the formation in which it was found is over. */
@@ -116,11 +126,11 @@ void corruption_note(struct driver *d, int rank, struct report *r)
     queue_log(d->out, LOG_WARN, "%s", text);
     corruption_say(d, at_fault, corruption_is_of_before(d, r) ? "?" : NULL, r->corruption.step,
                    r->corruption.what, r->corruption.is_healed, text);
-    if (corruption_is_past(d, r))
+    if (corruption_is_past(d, r) && !corruption_is_final(r))
         ;
     else if (r->corruption.ends)
         end_accuse(d,
-                   (struct cause){.rank = at_fault,
+                   (struct cause){.rank = corruption_is_of_before(d, r) ? -1 : at_fault,
                                   .code = ERR_NUMERIC,
                                   .phase = PHASE_COUNT,
                                   .step = r->corruption.step,

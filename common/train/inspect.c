@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "audit/ballot.h"
 #include "audit/jury.h"
 #include "base/alloc.h"
 #include "base/rng.h"
@@ -22,24 +23,6 @@
 
 /* Numbers of the draws of one step. */
 enum { DRAW_REPLICA, DRAW_GRADIENT };
-
-/* All ranks' hashes of all tensors, and who is right. */
-struct verdict {
-    struct tensor_hash *own; /* [n] this rank's, with the names */
-    struct hash128 *all;     /* [n_ranks][n] */
-    struct hash128 *digest;  /* [n_ranks] of what the ranks compared and of all tensors */
-    int n, good, n_votes;    /* good: a rank whose state most ranks have, n_votes of them */
-};
-
-static void inspect_drop(struct verdict *v)
-{
-    for (int i = 0; v->own && i < v->n; i++)
-        free(v->own[i].name);
-    free(v->own);
-    free(v->all);
-    free(v->digest);
-    *v = (struct verdict){0};
-}
 
 void inspect_free(struct inspect *a)
 {
@@ -87,98 +70,62 @@ static int has_equal_statistics(const struct trainer *t)
 
 /* ---- who is right ---- */
 
-static int inspect_votes_for(const struct trainer *t, const struct verdict *v, int rank)
+static void free_names(struct tensor_hash *own, int n)
 {
-    int n = 0;
-
-    for (int k = 0; k < t->n_ranks; k++)
-        n += hash_equal(v->digest[k], v->digest[rank]);
-    return n;
+    for (int i = 0; own && i < n; i++)
+        free(own[i].name);
+    free(own);
 }
 
-/* Fill the verdict; t->inspect.all has what the ranks compared. */
-static int inspect_vote(struct trainer *t, struct verdict *v, struct err *err)
+/* Gather the hashes of all tensors and count; t->inspect.all has what the ranks compared.  *own:
+ * this rank's hashes, with the names of the tensors, for free_names(). */
+static int inspect_vote(struct trainer *t, struct ballot *b, struct tensor_hash **own,
+                        struct err *err)
 {
-    const size_t size = (size_t)t->n_ranks;
     struct hash128 whole, *mine;
-    int rc = state_hash(t->state, &v->own, &whole, err);
+    int rc = state_hash(t->state, own, &whole, err);
 
     if (rc < 0)
         return rc;
-    v->n = state_n_hashes(t->state);
-    mine = xcalloc((size_t)v->n, sizeof *mine);
-    v->all = xcalloc(size * (size_t)v->n, sizeof *v->all);
-    v->digest = xcalloc(size, sizeof *v->digest);
-    for (int i = 0; i < v->n; i++)
-        mine[i] = v->own[i].hash;
-    rc = step_allgather(&t->step, PHASE_UPDATE, mine, sizeof *mine * (size_t)v->n, v->all, err);
+    ballot_begin(b, t->n_ranks, state_n_hashes(t->state));
+    mine = xcalloc((size_t)b->n_tensors, sizeof *mine);
+    for (int i = 0; i < b->n_tensors; i++)
+        mine[i] = (*own)[i].hash;
+    rc = step_allgather(&t->step, PHASE_UPDATE, mine, sizeof *mine * (size_t)b->n_tensors, b->told,
+                        err);
     free(mine);
-    for (int k = 0; k < t->n_ranks && rc == 0; k++) {
-        v->digest[k] = t->inspect.all[k];
-        hash_chain(&v->digest[k], v->all + (size_t)k * (size_t)v->n, sizeof whole * (size_t)v->n);
-    }
-    for (int k = 0; k < t->n_ranks && rc == 0; k++)
-        if (inspect_votes_for(t, v, k) > v->n_votes) {
-            v->good = k;
-            v->n_votes = inspect_votes_for(t, v, k);
-        }
+    if (rc == 0)
+        ballot_count(b, t->inspect.all);
     return rc;
 }
 
-/* The first tensor in which rank k differs from the good rank, or from any rank if it is the good
- * one; NULL: none does. */
-static const char *inspect_tensor_of(const struct trainer *t, const struct verdict *v, int k)
+/* Report each rank that is named. */
+static void inspect_tell(struct trainer *t, const struct ballot *b, const struct tensor_hash *own,
+                         enum corruption what, int heals)
 {
-    for (int r = 0; r < t->n_ranks; r++) {
-        const struct hash128 *a = v->all + (size_t)k * (size_t)v->n;
-        const struct hash128 *b = v->all + (size_t)(k == v->good ? r : v->good) * (size_t)v->n;
+    for (int k = 0; k < t->n_ranks && t->rank == 0; k++) {
+        const int tensor = ballot_tensor(b, k);
 
-        for (int i = 0; i < v->n; i++)
-            if (!hash_equal(a[i], b[i]))
-                return v->own[i].name;
-    }
-    return NULL;
-}
-
-static int inspect_has_majority(const struct trainer *t, const struct verdict *v)
-{
-    return v->n_votes > t->n_ranks / 2;
-}
-
-/* Report each rank that differs; all of them, if no state has a majority. */
-static void inspect_tell(struct trainer *t, const struct verdict *v, enum corruption what,
-                         int heals)
-{
-    const int has_majority = inspect_has_majority(t, v);
-    int last = 0;
-
-    for (int k = 0; k < t->n_ranks; k++)
-        if (!has_majority || !hash_equal(v->digest[k], v->digest[v->good]))
-            last = k;
-    for (int k = 0; k <= last && t->rank == 0; k++) {
-        const char *tensor = inspect_tensor_of(t, v, k);
-        struct report *r;
-
-        if (has_majority && hash_equal(v->digest[k], v->digest[v->good]))
-            continue;
-        r = report_new(REPORT_CORRUPTION, 0);
-        r->corruption.step = t->state->at.step - (what == CORRUPTION_UPDATE);
-        r->corruption.rank = k;
-        r->corruption.is_proven = has_majority;
-        r->corruption.what = what;
-        r->corruption.is_healed = heals;
-        r->corruption.ends = !heals && k == last;
-        r->corruption.tensor = tensor ? xstrdup(tensor) : NULL;
-        t->hooks.report(t->hooks.arg, r);
+        if (ballot_names(b, k))
+            t->hooks.report(t->hooks.arg, ballot_report(b, k, what, t->state->at.step, heals,
+                                                        tensor < 0 ? NULL : own[tensor].name));
     }
 }
 
-/* All ranks take the state of the good rank. */
-static int inspect_heal(struct trainer *t, int good, struct err *err)
+/* All ranks take the state of the good rank.  If that breaks off because a rank is lost, a rank
+ * whose state is wrong fails, too, as it might be the source when the others form again. */
+static int inspect_heal(struct trainer *t, const struct ballot *b, struct err *err)
 {
-    int rc = state_broadcast(t->state, t->step.coll, good, err);
+    int rc = state_broadcast(t->state, t->step.coll, b->good, err);
 
     ASSERT(rc <= 0); /* no slot is divided */
+    if (rc < 0 && ballot_names(b, t->rank)) {
+        const struct err why = *err;
+
+        return err_set(err, ERR_DEVICE,
+                       "this rank holds a wrong state, and could not take that of rank %d: %s",
+                       b->good, why.msg);
+    }
     return rc == 0 ? trainer_reread(t, err) : rc;
 }
 
@@ -186,22 +133,24 @@ static int inspect_heal(struct trainer *t, int good, struct err *err)
  * end, so that they count as no difference. */
 static int inspect_judge(struct trainer *t, enum corruption what, struct err *err)
 {
-    struct verdict v = {0};
+    struct ballot b = {0};
+    struct tensor_hash *own = NULL;
     int heals;
     int rc = has_equal_statistics(t) ? 0 : state_broadcast_stats(t->state, t->step.coll, err);
 
     if (rc == 0)
-        rc = inspect_vote(t, &v, err);
-    heals = inspect_has_majority(t, &v) && !t->state->shards &&
+        rc = inspect_vote(t, &b, &own, err);
+    heals = ballot_has_majority(&b) && !t->state->shards &&
             t->job->cluster.on_divergence == CLUSTER_ON_DIVERGENCE_HEAL;
     if (rc == 0)
-        inspect_tell(t, &v, what, heals);
+        inspect_tell(t, &b, own, what, heals);
     if (rc == 0 && heals)
-        rc = inspect_heal(t, v.good, err);
+        rc = inspect_heal(t, &b, err);
     else if (rc == 0)
         rc = err_set(err, ERR_CANCELED, "the ranks hold different states after step %lld",
                      (long long)t->state->at.step);
-    inspect_drop(&v);
+    free_names(own, b.n_tensors);
+    ballot_fini(&b);
     return rc;
 }
 
@@ -236,42 +185,23 @@ int inspect_before_step(struct trainer *t, struct err *err)
     return hash_part(t, step, &t->inspect.before, err);
 }
 
-/* The hashes that a rank tells of a step after which the replicas are compared. */
-struct compared {
-    struct hash128 before, summed, control, after;
-};
-
-/* The ranks differ after a step.  all [n_ranks]: what each one tells of it. */
-static enum corruption inspect_find_what(const struct trainer *t, const struct compared *all)
-{
-    const int64_t step = t->state->at.step;
-    int is_update = t->inspect.before_of == step && t->step.summed_of == step;
-
-    for (int k = 1; k < t->n_ranks; k++)
-        is_update &= hash_equal(all[k].before, all[0].before) &&
-                     hash_equal(all[k].summed, all[0].summed) &&
-                     hash_equal(all[k].control, all[0].control);
-    return is_update ? CORRUPTION_UPDATE : CORRUPTION_STATE;
-}
-
 /* Compare what each rank holds as a whole, and the control vector by which it counts the step. */
 static int inspect_whole(struct trainer *t, struct err *err)
 {
     struct compared mine = {.before = t->inspect.before, .summed = t->step.summed[0]};
     struct compared *all = xcalloc((size_t)t->n_ranks, sizeof *all);
-    int differs = 0, rc = hash_part(t, t->state->at.step, &mine.after, err);
+    const int64_t step = t->state->at.step;
+    const int knows_before = t->inspect.before_of == step && t->step.summed_of == step;
+    int rc = hash_part(t, step, &mine.after, err);
 
-    if (t->step.summed_of == t->state->at.step)
+    if (t->step.summed_of == step)
         mine.control = t->step.summed_control;
     if (rc == 0)
         rc = step_allgather(&t->step, PHASE_UPDATE, &mine, sizeof mine, all, err);
-    for (int k = 0; k < t->n_ranks && rc == 0; k++) {
-        t->inspect.all[k] = all[k].after;
-        hash_chain(&t->inspect.all[k], &all[k].control, sizeof all[k].control);
-        differs |= !hash_equal(t->inspect.all[k], t->inspect.all[0]);
-    }
-    if (rc == 0 && differs)
-        rc = inspect_judge(t, inspect_find_what(t, all), err);
+    for (int k = 0; k < t->n_ranks; k++)
+        t->inspect.all[k] = ballot_compared(&all[k]);
+    if (rc == 0 && ballot_differs(all, t->n_ranks))
+        rc = inspect_judge(t, ballot_what(all, t->n_ranks, knows_before), err);
     free(all);
     return rc;
 }
@@ -291,22 +221,15 @@ static int await_params(struct trainer *t, struct err *err)
 /* differs [n_ranks]: as shards_compare fills it.  Returns the number of ranks that are named. */
 static int tell_shards(struct trainer *t, const int *differs)
 {
-    const int size = t->n_ranks;
-    int n = 0, n_told = 0;
+    int n = 0;
 
-    for (int k = 0; k < size; k++)
-        n += differs[k] || differs[(k + 1) % size];
-    for (int k = 0; k < size && t->rank == 0; k++) {
-        struct report *r;
+    for (int k = 0; k < t->n_ranks; k++) {
+        const int is_named = ballot_names_holder(differs, t->n_ranks, k);
 
-        if (!differs[k] && !differs[(k + 1) % size])
-            continue;
-        r = report_new(REPORT_CORRUPTION, 0);
-        r->corruption.step = t->state->at.step;
-        r->corruption.rank = k;
-        r->corruption.what = CORRUPTION_STATE;
-        r->corruption.ends = ++n_told == n;
-        t->hooks.report(t->hooks.arg, r);
+        n += is_named;
+        if (is_named && t->rank == 0)
+            t->hooks.report(t->hooks.arg,
+                            ballot_report_holder(differs, t->n_ranks, k, t->state->at.step));
     }
     return n;
 }

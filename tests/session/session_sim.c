@@ -60,13 +60,58 @@ static int run_many(uint64_t first, uint64_t count)
     return n_bad > 0;
 }
 
+/* SIM_AUDIT: sums over all schedules. */
+static void add_audit(struct sim_result *sum, const struct sim_result *r)
+{
+    for (int i = 0; i < FLIP_PLACES; i++) {
+        sum->n_flips[i] += r->n_flips[i];
+        sum->n_found[i] += r->n_found[i];
+    }
+    sum->n_verdicts += r->n_verdicts;
+    sum->n_broken += r->n_broken;
+    sum->n_differed += r->n_differed;
+    sum->n_healed += r->n_healed;
+    sum->n_spread += r->n_spread;
+    sum->n_calm += r->n_calm;
+}
+
+/* A schedule fails if a comparison misses a flip.  The flips of the state that no verdict names
+ * went with their ranks, were replaced when the ranks formed again, or came as the job ended. */
+static void print_audit(const struct sim_result *sum)
+{
+    static const char *const places[] = {"gradients", "samples",    "sums",
+                                         "updates",   "parameters", "optimizer slots"};
+
+    printf("  wrong answers, %s: %d, %s: %d; steps in which they were found: %d\n",
+           places[FLIP_GRADIENT], sum->n_flips[FLIP_GRADIENT], places[FLIP_BATCH],
+           sum->n_flips[FLIP_BATCH], sum->n_verdicts);
+    for (int i = FLIP_SUM; i < FLIP_PLACES; i++)
+        printf("  flips in %s: %d, named in a verdict: %d\n", places[i], sum->n_flips[i],
+               sum->n_found[i]);
+    printf("  verdicts on replicas: %d, mended: %d; votes broken off: %d; formations that took "
+           "flips not compared yet: %d\n",
+           sum->n_differed, sum->n_healed, sum->n_broken, sum->n_spread);
+    printf("  looks at a step without a wrong bit, and no event of any: %d\n", sum->n_calm);
+}
+
+/* 1: enough has happened to show something. */
+static int shows_audit(const struct sim_result *sum)
+{
+    int shows = sum->n_verdicts > 0 && sum->n_broken > 0 && sum->n_healed > 0 &&
+                sum->n_differed > sum->n_healed && sum->n_calm >= 10000;
+
+    for (int i = 0; i < FLIP_PLACES; i++)
+        shows &= sum->n_flips[i] > 0 && (i < FLIP_SUM || sum->n_found[i] > 0);
+    return shows;
+}
+
 /* Jobs that replace lost ranks, or whose driver is lost. */
 static int run_elastic(uint64_t first, uint64_t count, enum sim_mode mode)
 {
     const char *name = sim_mode_name(mode);
     static const char *const names[] = {"driver killed", "finished", "failed", "", "", "stopped"};
     int64_t n_messages = 0, n_faults = 0, n_recovered = 0, n_grown = 0, n_drained = 0, n_back = 0;
-    int64_t n_flips = 0, n_verdicts = 0, n_broken = 0;
+    struct sim_result audit = {0};
     int n_bad = 0, n_ends[ARRAY_LEN(names)] = {0};
     double slowest = 0;
     for (uint64_t seed = first; seed < first + count; seed++) {
@@ -78,9 +123,7 @@ static int run_elastic(uint64_t first, uint64_t count, enum sim_mode mode)
         n_grown += r.n_grown;
         n_drained += r.n_drained;
         n_back += r.n_back;
-        n_flips += r.n_flips;
-        n_verdicts += r.n_verdicts;
-        n_broken += r.n_broken;
+        add_audit(&audit, &r);
         n_ends[r.status + 1]++;
         if (r.slowest_recovery > slowest)
             slowest = r.slowest_recovery;
@@ -96,14 +139,12 @@ static int run_elastic(uint64_t first, uint64_t count, enum sim_mode mode)
     if (mode == SIM_STANDBY)
         printf("  state lost with its shards: %lld times\n", (long long)n_back);
     if (mode == SIM_AUDIT)
-        printf("  wrong answers: %lld, steps in which they were found: %lld, votes broken off: "
-               "%lld\n",
-               (long long)n_flips, (long long)n_verdicts, (long long)n_broken);
+        print_audit(&audit);
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (n_ends[i])
             printf("  %-14s %d\n", names[i], n_ends[i]);
-    if (mode == SIM_AUDIT && count >= 1000 && (n_verdicts == 0 || n_broken == 0)) {
-        printf("no vote was taken, or none was broken off: nothing is shown\n");
+    if (mode == SIM_AUDIT && count >= 1000 && !shows_audit(&audit)) {
+        printf("some flips, votes or outcomes never came: nothing is shown\n");
         n_bad++;
     }
     printf("%llu schedules, %d failed\n", (unsigned long long)count, n_bad);

@@ -181,6 +181,7 @@ static void handle(struct sim *s, struct sim_event *e)
         }
         break;
     case EV_HEAL:
+        s->healed_ns = s->now;
         sim_show(s, SHOW_FAULT, "nodes that were cut off reach each other again");
         coll_heal(s);
         break;

@@ -49,6 +49,18 @@ enum sim_mode {
     SIM_AUDIT,   /* SIM_ELASTIC or SIM_LEADERS, and steps are audited: bits are wrong */
 };
 
+/* The places of wrong bits (SIM_AUDIT): those of answers in an audited step, and then those of a
+ * rank's state. */
+enum flip_place {
+    FLIP_GRADIENT,
+    FLIP_BATCH,  /* the samples, and so the gradient */
+    FLIP_SUM,    /* the combined gradients of one rank */
+    FLIP_UPDATE, /* what it makes of them */
+    FLIP_PARAM,  /* a parameter between two steps */
+    FLIP_SLOT,   /* a slot of the optimizer's between two steps */
+    FLIP_PLACES
+};
+
 enum sim_tell {
     SIM_SILENT,
     SIM_SHOW,    /* the course of a schedule, for people (sim_show.h) */
@@ -66,10 +78,15 @@ struct sim_result {
     int n_faults, n_recovered, status; /* SIM_ELASTIC; status of the driver, -1: killed */
     /* Warnings that a rank keeps the others waiting; incident files; the rings in these. */
     int n_warnings, n_incidents, n_rings;
-    int n_grown, n_drained;            /* ranks that joined beyond those lost; drains granted */
-    int n_flips, n_verdicts, n_broken; /* SIM_AUDIT: wrong answers; audits of a step that found
-                                        * some; audits that a lost rank broke off in a vote */
-    int n_back; /* SIM_STANDBY: how often the newest state was lost with its shards */
+    int n_grown, n_drained; /* ranks that joined beyond those lost; drains granted */
+    /* SIM_AUDIT: wrong bits; audits of a step that found some; those that a lost rank broke off in
+     * a vote. */
+    int n_flips[FLIP_PLACES], n_verdicts, n_broken;
+    int n_found[FLIP_PLACES]; /* verdicts on replicas that named a rank for a flip in this place */
+    int n_differed, n_healed; /* comparisons that found a difference; those that were mended */
+    int n_spread;             /* formations whose ranks took wrong bits that none had seen yet */
+    int n_calm;               /* looks at a step (audits, comparisons) where no bit was wrong */
+    int n_back;               /* SIM_STANDBY: how often the newest state was lost with its shards */
     double slowest_recovery;
 };
 

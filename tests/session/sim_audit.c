@@ -1,4 +1,5 @@
 /* Audited steps: fake engines look at shares, and the real jury (audit/jury.h) says what follows.
+ * sim_replica.c has wrong bits of the state.
  *
  * A flawed node answers wrongly: about its own share, about the one that it looks at, or in a vote.
  * The invariants: no wrong bit is applied; whoever is proven to be at fault was wrong in that step;
@@ -15,15 +16,29 @@ enum { MAX_FLAWS = 2 };
 
 /* ---- what the seed decides ---- */
 
-static void choose_flaw(struct sim *s, int64_t from)
+/* Where a bit flips.  A job whose driver is lost goes on to its end, so a state that nobody can
+ * mend is none of its flaws: two wrong states at once, divided ones, and that of the driver's rank.
+ */
+static enum flip_place choose_place(struct sim *s, int k, int n_before)
 {
-    struct node *n = &s->nodes[sim_random(s, 0, s->n - 1)];
+    const int is_of_leaders = s->mode == SIM_LEADERS;
+    const int answers_only = is_of_leaders && (n_before > 0 || k == 0 || s->way.kind == WAY_SHARDS);
+
+    return (enum flip_place)sim_random(s, 0, answers_only ? FLIP_BATCH : FLIP_PLACES - 1);
+}
+
+static void choose_flaw(struct sim *s, int64_t from, int n_before)
+{
+    const int k = (int)sim_random(s, 0, s->n - 1);
+    struct node *n = &s->nodes[k];
 
     n->flaw = (struct flaw){.from = from,
                             .n_left = (int)sim_random(s, 1, s->mode == SIM_LEADERS ? 1 : 4),
-                            .is_batch = (int)sim_random(s, 0, 2) == 0,
-                            .is_steady = (int)sim_random(s, 0, 1)};
-    if (s->mode != SIM_LEADERS && sim_random(s, 0, 3) == 0)
+                            .is_steady = (int)sim_random(s, 0, 1),
+                            .place = choose_place(s, k, n_before)};
+    /* Each recovery may lose all steps since the checkpoint, and then they never end. */
+    if (s->mode != SIM_LEADERS && (s->way.kind != WAY_SHARDS || s->way.has_buddies) &&
+        sim_random(s, 0, 3) == 0)
         n->flaw.n_left = -1;
 }
 
@@ -33,8 +48,9 @@ void audit_choose(struct sim *s)
     const int n_flaws = (int)sim_random(s, 0, MAX_FLAWS), has_kinds = sim_random(s, 0, 3) == 0;
 
     s->audit_part = sim_random(s, 0, 2) ? 1 : 3;
+    s->heals = s->mode == SIM_LEADERS || sim_random(s, 0, 2) > 0;
     for (int i = 0; i < n_flaws; i++)
-        choose_flaw(s, sim_random(s, 0, 1) ? from : sim_random(s, 0, n_steps - 1));
+        choose_flaw(s, sim_random(s, 0, 1) ? from : sim_random(s, 0, n_steps - 1), i);
     for (int k = 0; k < s->n_nodes && has_kinds; k++)
         s->nodes[k].kind = (int)sim_random(s, 0, 1);
     s->strikes_in_vote = n_flaws > 0 && sim_random(s, 0, 2) > 0;
@@ -67,8 +83,7 @@ int audit_is_due(const struct sim *s, int k)
            rng_draw(s->seed, RNG_TEST, (uint64_t)e->step, 1).v[0] % (uint32_t)s->audit_part == 0;
 }
 
-/* 1: the node's answer is wrong, as its flaw will have it. */
-static int is_struck(struct sim *s, int k)
+int audit_strikes(struct sim *s, int k)
 {
     struct node *n = &s->nodes[k];
 
@@ -78,8 +93,7 @@ static int is_struck(struct sim *s, int k)
         n->flaw.n_left--;
     s->n_struck += !(s->struck[k] >> INJECT_FLIP & 1);
     s->struck[k] |= 1u << INJECT_FLIP;
-    s->r->n_flips++;
-    n->wrong_at = audit_key(&n->e);
+    s->r->n_flips[n->flaw.place]++;
     return 1;
 }
 
@@ -91,18 +105,20 @@ static struct answer compute_share(struct sim *s, int k, int share, uint64_t *er
     struct answer a = {.batch = hash_of(of, 3 * sizeof *of), .gradient = hash_of(of, sizeof of)};
 
     *error = 0;
-    if (jury_next(&n->jury, n->e.rank) < 0 || !is_struck(s, k))
+    if (jury_next(&n->jury, n->e.rank) < 0 || n->flaw.place > FLIP_BATCH || !audit_strikes(s, k))
         return a;
+    n->wrong_at = audit_key(&n->e);
     *error = (n->flaw.is_steady ? hash_of(mine, sizeof mine).lo
                                 : (uint64_t)sim_random(s, 1, INT32_MAX)) |
              1;
     a.gradient.lo ^= *error;
-    if (n->flaw.is_batch)
+    if (n->flaw.place == FLIP_BATCH)
         a.batch.lo ^= *error;
     sim_say(s, "node %d (rank %d): its answer about the share of rank %d in step %lld is wrong", k,
             n->e.rank, share, (long long)n->e.step);
     sim_show(s, SHOW_FAULT, "node %d (rank %d) computes a wrong %s for rank %d's share, step %lld",
-             k, n->e.rank, n->flaw.is_batch ? "batch" : "gradient", share, (long long)n->e.step);
+             k, n->e.rank, n->flaw.place == FLIP_BATCH ? "batch" : "gradient", share,
+             (long long)n->e.step);
     return a;
 }
 
@@ -138,8 +154,9 @@ void audit_leave(struct sim *s, int k)
 {
     struct node *n = &s->nodes[k];
 
-    s->r->n_broken += n->e.audit.is_open && n->e.rank == 0 && n->jury.turn == JURY_VOTE;
-    n->e.audit.is_open = 0;
+    s->r->n_broken += n->e.rank == 0 && ((n->e.audit.is_open && n->jury.turn == JURY_VOTE) ||
+                                         (n->e.check.is_open && n->e.check.turn != CHECK_PART));
+    n->e.audit.is_open = n->e.check.is_open = 0;
 }
 
 static void audit_answer(struct sim *s, int k)
@@ -227,6 +244,7 @@ static void audit_tell(struct sim *s, int k)
         if (jury_before(&n->jury, r) > r) /* the first of its kind, which has others */
             check_kind(s, n, n->jury.kind[r]);
     s->r->n_verdicts += n->jury.n_found > 0;
+    s->r->n_calm += n->jury.n_found == 0;
     for (int i = 0; i < n->jury.n_found; i++)
         engine_report(s, k, jury_report(&n->jury.found[i], n->e.generation));
 }
@@ -277,9 +295,15 @@ void audit_advance(struct sim *s, int k)
 void audit_event(struct sim *s, const struct session_event *e)
 {
     const int k = e->host && !strncmp(e->host, "host", 4) ? atoi(e->host + 4) : -1;
+    const int is_drivers = strstr(e->text, "the replicas differ at the end of the epoch") != NULL;
 
-    s->n_corruptions++;
-    if (k >= 0 && !strstr(e->text, "perhaps") && !(s->struck[k] >> INJECT_FLIP & 1))
+    s->n_corruptions += !is_drivers;
+    s->r->n_differed += is_drivers;
+    if (is_drivers && !replica_is_odd(s, k))
+        sim_fail(s, "node %d is named, and its replica is right: %s", k, e->text);
+    if (!sim_was_struck(s, INJECT_FLIP))
+        sim_fail(s, "all bits were right: %s", e->text);
+    if (!is_drivers && k >= 0 && !strstr(e->text, "perhaps") && !(s->struck[k] >> INJECT_FLIP & 1))
         sim_fail(s, "node %d is named, and its bits were right: %s", k, e->text);
 }
 

@@ -84,6 +84,7 @@ static void take_state(struct sim *s, int64_t g)
         sim_fail(s, "step %lld was applied, and %d is where it goes on", (long long)s->newest_step,
                  w.n);
     s->newest_step = w.n;
+    replica_form(s, g, s->nodes[s->group[g][0]].e.source);
     for (int r = 0; r < s->group_size[g]; r++) {
         s->nodes[s->group[g][r]].e.w = w;
         s->nodes[s->group[g][r]].e.step = w.n;
@@ -107,25 +108,30 @@ static void check_places(struct sim *s, int64_t g)
     }
 }
 
-static int is_of_audit(int64_t key)
+/* The number of a collective in its step; -1: it is a formation's. */
+static int64_t number_of(int64_t key)
 {
-    return key % KEYS != 0 && (key % KEYS - 1) % STEP_KEYS < FIRST_PART;
+    return key % KEYS == 0 ? -1 : (key % KEYS - 1) % STEP_KEYS;
 }
 
-/* The part of a step that the key is of; PART_SUM for a formation, and for an audit, in which all
- * meet, too. */
+static int is_of_audit(int64_t key) { return number_of(key) >= 0 && number_of(key) < FIRST_PART; }
+
+static int is_of_check(int64_t key) { return number_of(key) >= FIRST_CHECK; }
+
+/* The part of a step that the key is of; PART_SUM for a formation, an audit and a comparison, in
+ * which all meet, too. */
 static enum way_part part_of(int64_t key)
 {
-    return key % KEYS == 0 || is_of_audit(key)
+    return number_of(key) < FIRST_PART || is_of_check(key)
                ? PART_SUM
-               : (enum way_part)((key % KEYS - 1) % STEP_KEYS - FIRST_PART);
+               : (enum way_part)(number_of(key) - FIRST_PART);
 }
 
 /* All that have arrived may go on. */
 static void release(struct sim *s, int64_t g, int64_t key)
 {
     int stop = 0, regroup = 0, is_form = key % KEYS == 0, is_sum;
-    is_sum = part_of(key) == PART_SUM && !is_of_audit(key);
+    is_sum = part_of(key) == PART_SUM && !is_of_audit(key) && !is_of_check(key);
     if (g < s->newest_generation)
         sim_fail(s, "generation %lld computes after generation %lld", (long long)g,
                  (long long)s->newest_generation);
@@ -139,6 +145,8 @@ static void release(struct sim *s, int64_t g, int64_t key)
         take_state(s, g);
     } else if (is_of_audit(key)) {
         audit_gather(s, g);
+    } else if (is_of_check(key)) {
+        replica_gather(s, g);
     } else if (is_sum) {
         audit_sum(s, g);
     }

@@ -13,6 +13,13 @@ static int is_anybodys(const struct sim *s, const char *text)
            (sim_was_struck(s, INJECT_HANG) || sim_was_struck(s, INJECT_PARTITION));
 }
 
+/* The ranks hold different states, so the job ends. */
+static int ends_by_state(const char *text)
+{
+    return is_in("the job ends, and this state is not saved", text) ||
+           is_in("the replicas differ after epoch", text);
+}
+
 /* The job failed: nothing could mend what happened, and the error names its beginning. */
 static void check_elastic_failure(struct sim *s)
 {
@@ -23,9 +30,17 @@ static void check_elastic_failure(struct sim *s)
     int min = s->min_ranks ? s->min_ranks : s->n;
     if (is_in("perhaps ", d->text) && sim_was_struck(s, INJECT_FLIP))
         return; /* nobody knows which of two ranks is at fault */
+    if (ends_by_state(d->text)) {
+        if (!sim_was_struck(s, INJECT_FLIP))
+            sim_fail(s, "all bits were right: %s", d->text);
+        if (s->heals && s->way.kind != WAY_SHARDS)
+            sim_fail(s, "most ranks were right, so it could have gone on: %s", d->text);
+        return;
+    }
     if (!s->n_struck && !s->has_fired)
         sim_fail(s, "nothing went wrong, and it failed: %s", d->text);
-    else if (k == 0 && s->struck[0] >> INJECT_FLIP & 1 && is_in("computes wrong", d->text))
+    else if (k == 0 && s->struck[0] >> INJECT_FLIP & 1 &&
+             (is_in("computes wrong", d->text) || is_in("holds a wrong state", d->text)))
         return; /* the driver's own rank has no replacement */
     else if (k == 0 && !is_in("cluster.deadlines", d->text) && !sim_was_struck(s, INJECT_HANG))
         sim_fail(s, "rank 0 is blamed: %s", d->text);

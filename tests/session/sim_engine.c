@@ -169,11 +169,12 @@ static void formed(struct sim *s, int k)
     engine_report(s, k, r);
 }
 
-static void epoch_ended(struct sim *s, int k, enum epoch_end end)
+void engine_end_epoch(struct sim *s, int k, enum epoch_end end)
 {
     struct fake_engine *e = &s->nodes[k].e;
     struct report *r = answer(s, k, REPORT_EPOCH);
-    int64_t content[2] = {hash_of(&e->w, sizeof(e->w)).lo, e->is_different};
+    uint64_t content[3] = {hash_of(&e->w, sizeof(e->w)).lo, (uint64_t)e->is_different,
+                           replica_content(s, k)};
     check_weights(s, k);
     s->was_different |= e->is_different;
     s->was_nonfinite |= end == EPOCH_NONFINITE;
@@ -187,6 +188,12 @@ static void epoch_ended(struct sim *s, int k, enum epoch_end end)
     r->epoch.tensor[0] = (struct tensor_hash){xstrdup("conv1.weight"), r->epoch.replica};
     r->epoch.note = end == EPOCH_NONFINITE ? xstrdup("loss is nan") : NULL;
     engine_report(s, k, r);
+}
+
+static void epoch_ended(struct sim *s, int k, enum epoch_end end)
+{
+    if (!replica_open_whole(s, k, end))
+        engine_end_epoch(s, k, end);
 }
 
 static void validated(struct sim *s, int k)
@@ -255,12 +262,13 @@ static void apply_step(struct sim *s, int k)
     e->w.wrong += e->audit.sum;
     if (e->w.wrong)
         sim_fail(s, "node %d applies a wrong update in step %lld", k, (long long)e->step);
+    replica_update(s, k);
     ASSERT(e->w.n < MAX_STEPS);
     e->w.step[e->w.n++] = e->step++;
     s->newest_step = max_i64(s->newest_step, e->step);
 }
 
-static void step_done(struct sim *s, int k)
+void engine_end_step(struct sim *s, int k)
 {
     struct fake_engine *e = &s->nodes[k].e;
     e->part = PART_BEFORE;
@@ -292,8 +300,12 @@ void engine_next_part(struct sim *s, int k)
     }
     while (e->part < PARTS && !way_has(&s->way, e->part))
         e->part++;
+    if (e->part == PARTS && replica_is_due(s, k)) {
+        replica_open(s, k);
+        return;
+    }
     if (e->part == PARTS) {
-        step_done(s, k);
+        engine_end_step(s, k);
         return;
     }
     if (e->part == PART_SUM)
@@ -321,6 +333,8 @@ static void train(struct sim *s, int k)
     struct fake_engine *e = &s->nodes[k].e;
     if (e->audit.is_open) {
         audit_advance(s, k);
+    } else if (e->check.is_open) {
+        replica_advance(s, k);
     } else if (e->is_released) {
         e->is_waiting = e->is_released = 0;
         e->n_ended++;
@@ -344,17 +358,26 @@ static void form(struct sim *s, int k)
     }
 }
 
+/* Another rank has left, or the driver says so. */
+static void engine_give_up(struct sim *s, int k, const char *text)
+{
+    if (replica_is_condemned(s, k))
+        engine_fault(s, k, 0, "this rank holds a wrong state, and could not take that of most");
+    else
+        engine_fault(s, k, 1, text);
+}
+
 void engine_advance(struct sim *s, int k, int64_t token)
 {
     struct fake_engine *e = &s->nodes[k].e;
     if (token != e->token || e->is_stuck)
         return;
     if (e->is_breaking) {
-        engine_fault(s, k, 1, "broken off by engine_abort");
+        engine_give_up(s, k, "broken off by engine_abort");
         return;
     }
     if (e->is_waiting && e->is_released < 0) {
-        engine_fault(s, k, 1, "all-reduce: a peer closed its connection");
+        engine_give_up(s, k, "all-reduce: a peer closed its connection");
         return;
     }
     switch ((int)e->doing) {
@@ -484,7 +507,7 @@ static void obey(struct sim *s, int k, struct cmd *c)
     int64_t wait;
     e->generation = c->generation;
     e->doing = c->kind;
-    e->is_waiting = e->is_released = e->audit.is_open = 0;
+    e->is_waiting = e->is_released = e->audit.is_open = e->check.is_open = 0;
     if (c->kind == CMD_OPEN) {
         set_phase(s, k, PHASE_OPEN);
     } else if (c->kind == CMD_PREPARE) {

@@ -7,6 +7,7 @@
  *   sim_fault.c    faults
  *   sim_engine.c   fake engines
  *   sim_audit.c    audited steps, and wrong bits in them
+ *   sim_replica.c  comparisons of replicas, and wrong bits of the state
  *   sim_coll.c     collectives, in which fake engines meet
  *   sim_way.c      strategies (sim_way.h)
  *   sim_watch.c    invariants that hold all the time
@@ -15,6 +16,7 @@
 #ifndef TESTS_SESSION_SIM_IMPL_H
 #define TESTS_SESSION_SIM_IMPL_H
 
+#include "audit/ballot.h"
 #include "audit/jury.h"
 #include "base/rng.h"
 #include "session/driver.h"
@@ -85,12 +87,40 @@ struct cut { /* two nodes that cannot reach each other */
     int64_t until;
 };
 
-/* Why a node computes wrong bits in audited steps.  n_left 0: it has no flaw. */
+/* Why a node has wrong bits.  n_left 0: it has no flaw. */
 struct flaw {
     int64_t from;  /* from this step on */
-    int n_left;    /* so many wrong answers; below 0: for ever */
-    int is_batch;  /* the samples are wrong, and so the gradient is */
+    int n_left;    /* so many wrong bits; below 0: for ever */
     int is_steady; /* each wrong answer about a share of a step is the same */
+    enum flip_place place;
+};
+
+/* A node's state as the comparisons see it: the wrong bits of each tensor; 0: they are right.  The
+ * first half are parameters, and the others the optimizer's slots. */
+enum { TENSORS = 4 };
+struct replica {
+    uint64_t wrong[TENSORS];
+    uint64_t own, copy; /* WAY_SHARDS: of the own shard of the slots, and of the copy */
+};
+
+/* The hashes that a rank tells of its replica, in the first and second collective of a comparison.
+ */
+struct told {
+    struct compared part;
+    struct hash128 tensor[TENSORS], own, copy;
+};
+
+/* The collectives of a comparison: the part is compared, the ranks vote, the others take the state
+ * of most. */
+enum check_turn { CHECK_PART, CHECK_VOTE, CHECK_HEAL, CHECK_TURNS };
+
+struct check {             /* an engine's comparison of replicas */
+    int is_open, is_whole; /* is_whole: at an epoch's end, of everything */
+    enum check_turn turn;
+    enum epoch_end end; /* is_whole: what is reported then */
+    enum corruption what;
+    int good;     /* CHECK_HEAL: the rank whose state the others take */
+    int is_wrong; /* this rank's state was found to be wrong, and it has no other one yet */
 };
 
 struct audit { /* an engine's audited step */
@@ -124,9 +154,14 @@ struct fake_engine {
     int wants_stop, wants_regroup, is_stuck, must_stop, has_stepped, is_different;
     int64_t last_report;
     struct audit audit;
-    int is_last_save;      /* the checkpoint that is asked for is the last */
-    struct weights copied; /* for the checkpoint that is being written */
-    int64_t saved_at_ns;   /* when the newest checkpoint is, or will be, written */
+    struct check check;
+    struct replica replica, base; /* base: the state that all took when they formed last */
+    struct told mine;             /* of the newest step */
+    int is_early;                 /* the part was wrong before that step, or the sum was */
+    int flips[FLIP_PLACES];       /* those that no comparison has found yet */
+    int is_last_save;             /* the checkpoint that is asked for is the last */
+    struct weights copied;        /* for the checkpoint that is being written */
+    int64_t saved_at_ns;          /* when the newest checkpoint is, or will be, written */
 };
 
 struct node {     /* a process */
@@ -152,6 +187,7 @@ struct node {     /* a process */
     int64_t wrong_at; /* audit_key of the newest step in which it answered wrongly */
     struct jury jury;
     struct opinion answers[MAX_NODES]; /* by rank, in the collective that has ended last */
+    struct told told[MAX_NODES];       /* the same */
 };
 
 struct sim_run { /* a run directory, which outlives its drivers */
@@ -194,6 +230,7 @@ struct sim {
     int64_t newest_step, newest_generation; /* applied by any rank; of the newest collective */
     struct way way;
     int has_audits, audit_part; /* one in audit_part steps is audited */
+    int heals;                  /* cluster.on_divergence: heal */
     int strikes_in_vote;        /* faults come while the ranks vote */
     int n_told, n_corruptions;  /* findings handed to a driver; corruption events */
     int is_back; /* 1: the state of newer steps was lost, and no recovery has told so yet */
@@ -204,6 +241,7 @@ struct sim {
     int64_t replace_ms, step_ms; /* step_ms: the longest that a rank computes */
     struct cut cuts[MAX_CUTS];
     int n_cuts;
+    int64_t healed_ns;          /* when nodes that were cut off reached each other again */
     unsigned struck[MAX_NODES]; /* faults of each node: 1 << enum inject */
     int n_struck, n_recovered, n_leaves, is_stopped, is_driver_gone;
     int64_t last_generation;
@@ -268,6 +306,8 @@ void engine_fault(struct sim *s, int k, int is_consequence, const char *text);
 void engine_die(struct sim *s, int k);
 void engine_report(struct sim *s, int k, struct report *r); /* takes r */
 void engine_next_part(struct sim *s, int k);
+void engine_end_step(struct sim *s, int k);
+void engine_end_epoch(struct sim *s, int k, enum epoch_end end);
 void engine_wake(struct sim *s, int k, int64_t ns); /* engine_advance after so long */
 
 /* sim_audit.c */
@@ -279,16 +319,35 @@ void audit_leave(struct sim *s, int k); /* the node leaves its formation */
 void audit_advance(struct sim *s, int k);
 void audit_gather(struct sim *s, int64_t g); /* all ranks of the formation have come */
 void audit_sum(struct sim *s, int64_t g);    /* the step is summed over all ranks */
+int audit_strikes(struct sim *s, int k);     /* 1: the node's flaw shows now */
 void audit_event(struct sim *s, const struct session_event *e);
 void audit_check(struct sim *s);
+
+/* sim_replica.c */
+void replica_form(struct sim *s, int64_t g, int source); /* all ranks take its state */
+void replica_update(struct sim *s, int k);               /* node k's engine applies a step */
+int replica_is_due(const struct sim *s, int k);
+void replica_open(struct sim *s, int k); /* compare a part, and then end the step */
+/* Compare the whole, and then report the epoch.  0: that is not done in this job. */
+int replica_open_whole(struct sim *s, int k, enum epoch_end end);
+void replica_advance(struct sim *s, int k);
+void replica_gather(struct sim *s, int64_t g); /* all ranks of the formation have come */
+/* 1: the node's state was found to be wrong, so it must not be the source of a formation. */
+int replica_is_condemned(const struct sim *s, int k);
+uint64_t replica_content(const struct sim *s, int k);
+void replica_epoch(struct sim *s); /* an epoch is told of */
+/* 1: the replicas differ, and the node's is wrong or nobody can know that it is right. */
+int replica_is_odd(const struct sim *s, int k);
 
 /* sim_coll.c */
 enum {
     /* A collective's key: generation * KEYS, and then 1 + step * STEP_KEYS, and the number in the
-     * step: first those of an audit, and from FIRST_PART on the parts of sim_way.h. */
+     * step: first those of an audit, from FIRST_PART on the parts of sim_way.h, and from
+     * FIRST_CHECK on those of comparisons, after the step and at an epoch's end. */
     KEYS = 1000000,
     STEP_KEYS = 1024,
-    FIRST_PART = STEP_KEYS - PARTS
+    FIRST_CHECK = STEP_KEYS - 2 * CHECK_TURNS,
+    FIRST_PART = FIRST_CHECK - PARTS
 };
 void coll_arrive(struct sim *s, int k, int64_t key);
 void coll_leave(struct sim *s, int k); /* the nodes that wait for it notice */

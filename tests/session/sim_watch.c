@@ -44,6 +44,7 @@ static const struct {
     {INJECT_CLOCK_STALL, "no sign of life for 5"},
     {INJECT_FLIP, "was drained, because its bits were wrong"},
     {INJECT_FLIP, "computes wrong gradients"},
+    {INJECT_FLIP, "holds a wrong state"},
 };
 
 int sim_is_cut_off(const struct sim *s, int k)
@@ -54,8 +55,20 @@ int sim_is_cut_off(const struct sim *s, int k)
     return 0;
 }
 
+/* 1: nodes that were cut off have just reached each other again.  The driver's own rank has gone on
+ * to the next collective of the same step (an audit has several), and what the driver knows of the
+ * others is a heartbeat older.  So any of them may be said to keep rank 0 waiting. */
+static int is_outdated(const struct sim *s)
+{
+    const int64_t beat = (HEARTBEAT_MS / 5 + 10 * s->max_delay_ms) * (int64_t)MS;
+
+    return s->has_audits && s->healed_ns > 0 && s->now - s->healed_ns < beat;
+}
+
 int sim_is_true(const struct sim *s, int k, const char *text)
 {
+    if (is_outdated(s) && strstr(text, "cluster.deadlines.step"))
+        return 1;
     /* The others went on as soon as they could reach the node, but the node was frozen. */
     unsigned both = 1u << INJECT_PARTITION | 1u << INJECT_FREEZE_SHORT;
     if (((s->struck[k] & both) == both || sim_is_cut_off(s, k)) &&
@@ -86,7 +99,8 @@ static void warned(struct sim *s, const struct session_event *e)
                                   1u << INJECT_SILENCE_IN | 1u << INJECT_SILENCE_OUT |
                                   1u << INJECT_CLOCK_STALL | 1u << INJECT_CLOCK_LEAP;
     int k = node_of(e->host);
-    if (e->rank >= 0 && (k < 0 || !(s->struck[k] & stops || sim_is_cut_off(s, k))))
+    if (e->rank >= 0 && !is_outdated(s) &&
+        (k < 0 || !(s->struck[k] & stops || sim_is_cut_off(s, k))))
         sim_fail(s, "nothing befell node %d: %s", k, e->text);
     s->n_warnings++;
 }
@@ -109,6 +123,7 @@ static void recovered(struct sim *s, const struct session_event *e)
 static void epoch(struct sim *s, const struct session_event *e)
 {
     int64_t want = 0;
+    replica_epoch(s);
     for (int64_t i = (e->epoch.epoch - 1) * s->spe; i < e->epoch.step; i++)
         want += sim_metric(i);
     if (e->epoch.end != EPOCH_STOPPED &&

@@ -2,6 +2,7 @@
 #include "rig.h"
 
 #include "base/alloc.h"
+#include "base/util.h"
 
 static struct report *found(int rank, int is_healed)
 {
@@ -97,6 +98,46 @@ static void a_rank_that_is_needed_stays(void **state)
     }
 }
 
+/* The rank at fault has failed before the report came, and another follower has its seat: that one
+ * is not named for it. */
+static void the_follower_in_its_seat_is_not_named(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_elastic(3);
+    (void)state;
+    rig_train(&r, &o);
+    rig_close(&r, 1);
+    rig_close(&r, 2);
+    rig_come(&r, 5, -1); /* one seat is still free, so the others wait */
+    rig_report(&r, 0, found(1, 0));
+    assert_has(rig_event(&r, EVENT_CORRUPTION)->text, "rank 1 of the formation before holds");
+    assert_string_equal(rig_event(&r, EVENT_CORRUPTION)->host, "?");
+    rig_free(&r);
+}
+
+/* A rank is lost while the ranks find that they hold different states: the job ends all the same,
+ * because the next formation might go on from the wrong one.  A gradient that nobody can agree on
+ * was not applied, so there the others go on. */
+static void a_loss_does_not_hide_a_wrong_state(void **state)
+{
+    static const enum corruption whats[] = {CORRUPTION_STATE, CORRUPTION_UPDATE,
+                                            CORRUPTION_GRADIENT};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(whats); i++) {
+        struct rig r;
+        struct driver_options o = rig_elastic(3);
+        struct report *p = found(2, 0);
+        rig_train(&r, &o);
+        rig_close(&r, 1);
+        assert_int_equal(rig_count(&r, EVENT_ERROR), 0);
+        p->corruption.what = whats[i];
+        p->corruption.ends = 1;
+        rig_report(&r, 0, p);
+        assert_int_equal(rig_count(&r, EVENT_ERROR), whats[i] != CORRUPTION_GRADIENT);
+        rig_free(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -104,6 +145,8 @@ int main(void)
         cmocka_unit_test(a_state_that_cannot_be_mended_ends_the_job),
         cmocka_unit_test(a_rank_at_fault_leaves),
         cmocka_unit_test(a_rank_that_is_needed_stays),
+        cmocka_unit_test(the_follower_in_its_seat_is_not_named),
+        cmocka_unit_test(a_loss_does_not_hide_a_wrong_state),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

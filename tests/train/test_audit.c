@@ -118,6 +118,42 @@ static void test_stop(void **state)
         assert_int_equal(r.rc[k], ERR_CANCELED);
 }
 
+/* Another rank is lost in any collective of the run.  A rank that was told of and does not hold the
+ * state of the others fails by itself, so that nobody goes on from its state; one that has taken
+ * that state does not. */
+static void test_a_rank_that_was_not_mended_fails(void **state)
+{
+    static const char job[] =
+        MLP ADAM "train: {global_batch: 24, replica_check: 1, max_steps: 3}\n" HEAL;
+    static struct run_result r;
+    int n_failed = 0, n_mended = 0;
+
+    (void)state;
+    for (int channel = 0; channel < COLL_CHANNELS; channel++)
+        for (int64_t ticket = 1;; ticket++) {
+            int is_wrong;
+
+            run_job(&(struct run_plan){.job = job,
+                                       .n_ranks = 4,
+                                       .n_epochs = 1,
+                                       .inject = "flip:rank1@step1:param0",
+                                       .fault = {.channel = (enum coll_channel)channel,
+                                                 .at_ticket = ticket,
+                                                 .fail = ERR_DEVICE}},
+                    &r);
+            if (r.rc[3] == 0)
+                break; /* there are no more collectives */
+            if (r.n_found == 0)
+                continue;
+            is_wrong = !hash_equal(r.held[1], r.held[0]);
+            assert_int_equal(r.rc[1] == ERR_DEVICE, is_wrong);
+            assert_true(!is_wrong || strstr(r.err[1].msg, "this rank holds a wrong state"));
+            n_failed += is_wrong;
+            n_mended += !is_wrong;
+        }
+    assert_true(n_failed > 0 && n_mended > 0);
+}
+
 /* Steps that are not compared: the epoch's end finds the difference, and mends it. */
 static void test_an_epochs_end_mends(void **state)
 {
@@ -472,6 +508,7 @@ int main(void)
         cmocka_unit_test(test_the_tensor_is_named),
         cmocka_unit_test(test_of_two_ranks_both_are_named),
         cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_a_rank_that_was_not_mended_fails),
         cmocka_unit_test(test_an_epochs_end_mends),
         cmocka_unit_test(test_nothing_is_found_in_a_healthy_run),
         cmocka_unit_test(test_own_statistics_are_no_difference),
