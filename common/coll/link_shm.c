@@ -1,5 +1,5 @@
 /* link_shm - the form of a link whose bytes go through memory that the two ranks share
- * (coll/shm.h). The socket only shows when the peer is gone. */
+ * (coll/shm.h).  The socket only shows when the peer is gone. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/util.h"
@@ -15,16 +15,19 @@ struct link_shm {
     struct shm *shm;
 };
 
-static struct link_shm *shm_of(struct link *k) { return container_of(k, struct link_shm, base); }
+static struct link_shm *link_shm_of(struct link *k)
+{
+    return container_of(k, struct link_shm, base);
+}
 
-static int shm_broken(struct err *err)
+static int link_shm_broken(struct err *err)
 {
     return err_set(err, ERR_PROTO, "it has broken the shared memory");
 }
 
 static int link_shm_send(struct link *k, const void *data, size_t n_bytes, struct err *err)
 {
-    struct shm *shm = shm_of(k)->shm;
+    struct shm *shm = link_shm_of(k)->shm;
     const char *from = data;
     ssize_t n = shm_send(shm, from, n_bytes);
     int64_t until_ns = 0;
@@ -42,14 +45,14 @@ static int link_shm_send(struct link *k, const void *data, size_t n_bytes, struc
             return link_stalled(err);
     }
     if (n < 0)
-        return shm_broken(err);
+        return link_shm_broken(err);
     return shm_is_closed(shm) ? link_closed(err) : 0;
 }
 
 /* Bytes that the peer sent before it closed are received. */
 static int link_shm_recv(struct link *k, void *to, size_t n_bytes, struct err *err)
 {
-    struct shm *shm = shm_of(k)->shm;
+    struct shm *shm = link_shm_of(k)->shm;
     char *at = to;
     ssize_t n = shm_recv(shm, at, n_bytes);
     int64_t until_ns = 0;
@@ -68,12 +71,12 @@ static int link_shm_recv(struct link *k, void *to, size_t n_bytes, struct err *e
         is_over = shm_is_closed(shm) || (!shm_has_bytes(shm) && link_is_gone(k));
         n = shm_recv(shm, at, n_bytes);
     }
-    return n < 0 ? shm_broken(err) : 0;
+    return n < 0 ? link_shm_broken(err) : 0;
 }
 
-static void link_shm_shut(struct link *k) { shm_close(shm_of(k)->shm); }
+static void link_shm_shut(struct link *k) { shm_close(link_shm_of(k)->shm); }
 
-static void link_shm_fini(struct link *k) { shm_free(shm_of(k)->shm); }
+static void link_shm_fini(struct link *k) { shm_free(link_shm_of(k)->shm); }
 
 const struct link_ops link_shm_ops = {
     .send = link_shm_send, .recv = link_shm_recv, .shut = link_shm_shut, .fini = link_shm_fini};

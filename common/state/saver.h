@@ -56,8 +56,8 @@ int saver_wants(struct saver *v, int *wants, struct err *err);
 /* Copy the state, once nothing is under way, and have it written.  Fails when it cannot be copied,
  * and with ERR_CANCELED if the hook says so during a wait. */
 int saver_begin(struct saver *v, int n_ranks, struct err *err);
-/* The same of a state of which only running statistics and what belongs to the whole job change
- * until saver_copied has returned, for a backend that does not queue. */
+/* The same of a state that stays as it is until saver_copied has returned, for a backend that does
+ * not queue. */
 int saver_begin_beside(struct saver *v, int n_ranks, struct err *err);
 /* Wait until the state is copied; such a wait counts as time in which training stood still. */
 void saver_copied(struct saver *v);

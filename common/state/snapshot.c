@@ -115,8 +115,7 @@ void snapshot_free(struct snapshot *p)
     free(p);
 }
 
-/* 1: only an update changes the slot, or what comes after a step: the forward pass changes running
- * statistics, and a validation what belongs to the whole job. */
+/* 1: the slot is large.  Such slots change in updates alone, and in what comes between epochs. */
 static int snapshot_can_wait(const struct slot *slot)
 {
     return slot->def->scope == SLOT_PER_PARAMETER || slot->def->scope == SLOT_PER_TRAINED;

@@ -8,7 +8,8 @@
  * change there.
  *
  * Life:    state_new (memory from the backend) -> init, load or broadcast -> ... -> state_free.
- * Threads: the engine's. */
+ * Threads: the engine's.  While a checkpoint is copied beside a step (saver_begin_beside), the
+ *          saver's thread reads the slots, and the engine changes neither them nor their sizes. */
 #ifndef STATE_STATE_H
 #define STATE_STATE_H
 

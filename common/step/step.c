@@ -279,7 +279,7 @@ static int end_bucket(struct stepper *t, const struct micro *m, int bucket, stru
         return err->code;
     if (m->key.last || t->sampler->n_shares > 0)
         return complete_traced(t, bucket, err);
-    return is_divided ? reducer_spoiled(t->reducer, bucket, err) : 0;
+    return is_divided ? reducer_hand_over(t->reducer, bucket, err) : 0;
 }
 
 int step_gather(struct stepper *t, const struct program *p, int set, struct err *err)

@@ -42,7 +42,8 @@ struct step_hooks {
     void (*at)(void *arg, enum phase phase, int64_t epoch, int64_t step, int64_t bucket);
     unsigned (*requests)(void *arg); /* the requests made on this rank: enum engine_request */
     int (*canceled)(void *arg);      /* 1: leave as soon as possible */
-    /* The step is about to change parameters and the optimizer's slots. */
+    /* The step is about to change parameters and the optimizer's slots.  A device that repeats a
+     * recorded step does not call it. */
     void (*updates)(void *arg);
     /* Tell the user, of a step. */
     void (*warn)(void *arg, int64_t step, const char *text);

@@ -113,7 +113,7 @@ static int pass_on(struct stepper *t, const struct micro *m, int b, struct err *
 
     if (b == t->layout->n_buckets - 1 && (m->key.last || !is_divided))
         rc = update_pack(t->update, err);
-    return rc == 0 && (is_divided || !m->key.last) ? reducer_spoiled(t->reducer, b, err) : rc;
+    return rc == 0 && (is_divided || !m->key.last) ? reducer_hand_over(t->reducer, b, err) : rc;
 }
 
 static int witness_bucket(struct stepper *t, const struct look *l, const struct micro *m, int b,
@@ -391,7 +391,7 @@ static int hand_over(struct stepper *t, struct err *err)
 
     for (int b = 0; b < t->layout->n_buckets && !witness_is_divided(t) && rc == 0; b++) {
         t->next_bucket = b + 1;
-        rc = reducer_spoiled(t->reducer, b, err);
+        rc = reducer_hand_over(t->reducer, b, err);
     }
     return rc == 0 ? step_conclude(t, err) : rc;
 }

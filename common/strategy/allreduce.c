@@ -138,6 +138,7 @@ const struct strategy_ops strategy_allreduce = {
     .promises = {.replicas_are_equal = 1,
                  .collectives_are_equal = 1,
                  .sum_is_linear = 1,
+                 .state_rests = 1,
                  .buckets_may_change = 1,
                  .recovery = STRATEGY_NEEDS_ONE_RANK},
     .new = allreduce_new,

@@ -167,6 +167,7 @@ static int half_widen(struct strategy *s, struct err *err)
         .promises = {.replicas_are_equal = 1,                                                   \
                      .collectives_are_equal = 1,                                                \
                      .sum_is_linear = 1,                                                        \
+                     .state_rests = 1,                                                          \
                      .buckets_may_change = 1,                                                   \
                      .recovery = STRATEGY_NEEDS_ONE_RANK},                                      \
         .new = (make), .bucket_ready = half_sum, .before_update = half_widen, .free = half_free \

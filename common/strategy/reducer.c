@@ -255,7 +255,7 @@ static void note_ready(struct reducer *r, int bucket)
     r->n_ready = bucket + 1;
 }
 
-int reducer_spoiled(struct reducer *r, int bucket, struct err *err)
+int reducer_hand_over(struct reducer *r, int bucket, struct err *err)
 {
     note_ready(r, bucket);
     exchange_enter(r->exchange, PHASE_BACKWARD);
@@ -264,7 +264,7 @@ int reducer_spoiled(struct reducer *r, int bucket, struct err *err)
 
 int reducer_bucket(struct reducer *r, int bucket, struct err *err)
 {
-    return reducer_spoil(r, bucket, 0, err) < 0 ? err->code : reducer_spoiled(r, bucket, err);
+    return reducer_spoil(r, bucket, 0, err) < 0 ? err->code : reducer_hand_over(r, bucket, err);
 }
 
 void reducer_forget(struct reducer *r)

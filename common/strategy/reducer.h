@@ -8,7 +8,7 @@
  * Life:    reducer_new -> { reducer_join -> reducer_form -> reducer_met -> steps,
  *          reducer_epoch_end, reducer_met ... -> reducer_leave } ... -> reducer_free.
  *          A step: reducer_begin -> reducer_micro_begin, reducer_sum, reducer_bucket,
- *          reducer_spoiled ...
+ *          reducer_hand_over ...
  *          -> reducer_finish -> (the update) -> reducer_updated -> reducer_end
  *          -> reducer_agree.
  * Threads: the engine's.
@@ -90,7 +90,7 @@ int reducer_sum(struct reducer *r, const struct stage *s, struct err *err);
 int reducer_bucket(struct reducer *r, int bucket, struct err *err);
 /* The same without a fault on purpose.  For buckets that had theirs before they were hashed, and
  * where gradients are divided for a micro-batch that is not the step's last one. */
-int reducer_spoiled(struct reducer *r, int bucket, struct err *err);
+int reducer_hand_over(struct reducer *r, int bucket, struct err *err);
 /* For divided gradients: the bucket's memory is needed for other gradients.  Wait until its sums
  * have been moved out. */
 int reducer_release(struct reducer *r, int bucket, struct err *err);

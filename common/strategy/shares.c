@@ -507,6 +507,7 @@ const struct strategy_ops shares_allreduce = {
     .promises = {.replicas_are_equal = 1,
                  .collectives_are_equal = 1,
                  .sum_is_linear = 1,
+                 .state_rests = 1,
                  .recovery = STRATEGY_NEEDS_ONE_RANK},
     .new = shares_new,
     .form = shares_form,

@@ -130,6 +130,9 @@ struct strategy_promises {
     /* 1: after before_update the buckets hold the sum over all samples of the step, up to rounding,
      * however the samples are distributed over the ranks. */
     int sum_is_linear;
+    /* 1: while gradients are computed and summed, the strategy changes neither parameters nor slots
+     * that have an element for each of them, so a checkpoint may be copied meanwhile. */
+    int state_rests;
     /* 1: the sums of before_update do not depend on how the gradients are cut into buckets, and
      * nothing is kept by buckets from step to step: the strategy may be made anew between steps,
      * for other buckets (reducer_recut).  It has no `form`. */

@@ -250,11 +250,10 @@ static uint8_t answer_now(struct trainer *t)
     return SAVE_LATER;
 }
 
-/* 1: nothing but an update, and what comes after a step, changes parameters and the optimizer's
- * slots: a strategy that changes them itself promises no such sum. */
-static int changes_by_updates(const struct trainer *t)
+/* 1: the state stays as it is until the next update. */
+static int state_rests(const struct trainer *t)
 {
-    return !backend_queues(t->backend) && reducer_promises(t->step.reducer)->sum_is_linear;
+    return !backend_queues(t->backend) && reducer_promises(t->step.reducer)->state_rests;
 }
 
 /* Begin a checkpoint inside an epoch, or leave it for a later step. */
@@ -271,8 +270,8 @@ static int begin_if_idle(struct trainer *t, struct err *err)
     t->hooks.at(t->hooks.arg, PHASE_CHECKPOINT, 0, t->state->at.step, -1);
     begin_due(t, t->state->at.step);
     if (t->saver && !trainer_is_divided(t))
-        rc = changes_by_updates(t) ? saver_begin_beside(t->saver, t->n_ranks, err)
-                                   : saver_begin(t->saver, t->n_ranks, err);
+        rc = state_rests(t) ? saver_begin_beside(t->saver, t->n_ranks, err)
+                            : saver_begin(t->saver, t->n_ranks, err);
     spans_end(traced_ns, "copy the state", "checkpoint");
     return rc;
 }

@@ -241,7 +241,7 @@ struct held_sums {
 };
 
 /* Compare the sums of each copy with those of its original.  differs: as shards_compare fills it.
- * A rank that made its update later, after a loss, has no hashes of them. */
+ * A device has no hashes of them. */
 static int compare_sums(struct trainer *t, int *differs, struct err *err)
 {
     const int n = t->n_ranks, n_held = t->state->shards->now.n_held;

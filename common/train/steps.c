@@ -37,9 +37,12 @@ static int steps_canceled(void *arg)
 static void steps_updates(void *arg)
 {
     const struct trainer *t = arg;
+    const int64_t traced_ns = spans_begin();
 
-    if (t->saver)
-        saver_copied(t->saver);
+    if (!t->saver)
+        return;
+    saver_copied(t->saver);
+    spans_end(traced_ns, "wait for the copy", "wait");
 }
 
 static void steps_warn(void *arg, int64_t step, const char *text)

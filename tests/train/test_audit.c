@@ -299,7 +299,7 @@ static void test_wrong_sums_are_found_without_slots(void **state)
 /* A flipped bit of a gradient or a sample on one of 2, 3 or 5 ranks, with each strategy that
  * audits: the rank is named, the step is computed again, and the run has the bits of an undisturbed
  * one, audited or not. */
-static void test_wrong_gradients_are_never_summed(void **state)
+static void test_wrong_gradients_are_never_applied(void **state)
 {
     static const char *const jobs[] = {
         "",
@@ -514,7 +514,7 @@ int main(void)
         cmocka_unit_test(test_own_statistics_are_no_difference),
         cmocka_unit_test(test_a_late_comparison_blames_the_state),
         cmocka_unit_test(test_wrong_sums_are_found_without_slots),
-        cmocka_unit_test(test_wrong_gradients_are_never_summed),
+        cmocka_unit_test(test_wrong_gradients_are_never_applied),
         cmocka_unit_test(test_micro_batches_are_audited),
         cmocka_unit_test(test_a_rank_that_is_always_wrong_fails),
         cmocka_unit_test(test_buckets_that_come_and_go_are_audited),

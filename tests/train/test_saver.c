@@ -269,7 +269,7 @@ static void test_copy_beside(void **state)
     "data: {format: digits, samples: 320, validation_samples: 10}\n"              \
     "train: {global_batch: 10}\n"
 
-/* Running statistics, which a forward pass changes, are copied at once, and the rest later. */
+/* Running statistics, which are small, are copied at once, and the rest later. */
 static void test_first_and_rest(void **state)
 {
     struct desk *k = *state;

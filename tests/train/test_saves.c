@@ -7,9 +7,12 @@
 #include <unistd.h>
 
 #include "../remove_tree.h"
+#include "base/alloc.h"
 #include "base/clock.h"
+#include "base/util.h"
 #include "disk.h"
 #include "ranks.h"
+#include "state/snapshot.h"
 #include "train/trainer_impl.h"
 
 static void ignore(void *arg, const char *text) { (void)arg, (void)text; }
@@ -127,6 +130,58 @@ static void test_steps_do_not_wait_for_any_rank(void **state)
     assert_int_equal(step_on_disk(dir), 32);
 }
 
+/* The copies that saver_begin_beside leaves to the saver's thread begin so much later. */
+static int copy_delay_ms;
+
+void __real_snapshot_take_rest(struct snapshot *p);
+void __wrap_snapshot_take_rest(struct snapshot *p);
+void __wrap_snapshot_take_rest(struct snapshot *p)
+{
+    usleep((unsigned)copy_delay_ms * 1000);
+    __real_snapshot_take_rest(p);
+}
+
+/* The first parameter as each step finds it.  A checkpoint is written before the next one begins. */
+static void note_parameter(void *arg, struct trainer *t, int64_t step)
+{
+    float *found = arg;
+
+    found[step] = *(const float *)state_data(t->state, &slot_parameters);
+    if (step % 2 == 1)
+        saver_finish(t->saver);
+}
+
+/* The next update waits for a copy that is slow. */
+static void test_copy_is_of_its_step(void **state)
+{
+    const char *dir = *state;
+    static const char job[] = JOB "checkpoint: {every_steps: 2, keep: 100}\n";
+    static struct run_result r;
+    float found[33], saved;
+    struct ckpt *c;
+    struct err err;
+
+    copy_delay_ms = 20;
+    run_job_ok(&(struct run_plan){.job = job,
+                                  .n_ranks = 2,
+                                  .n_epochs = 1,
+                                  .run_dir = dir,
+                                  .on_step = note_parameter,
+                                  .arg = found},
+               &r);
+    copy_delay_ms = 0;
+    assert_true(r.n_saved > 10);
+    for (int i = 0; i < r.n_saved; i++) {
+        char *path = xasprintf("%s/checkpoints/step-%08lld", dir, (long long)r.saved[i]);
+
+        assert_int_equal(ckpt_load_folder(path, &c, &err), 0);
+        assert_int_equal(st_read(c->model, st_at(c->model, 0), 0, &saved, sizeof saved, &err), 0);
+        assert_true(saved == found[r.saved[i]]);
+        ckpt_close(c);
+        free(path);
+    }
+}
+
 /* The disk is full from the second step on, and has room again once a checkpoint has failed. */
 static void fill_disk(void *arg, struct trainer *t, int64_t step)
 {
@@ -204,8 +259,11 @@ static void test_last_step_of_divided_state(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(test_steps_do_not_wait),          CASE(test_steps_do_not_wait_for_any_rank),
-        CASE(test_full_disk_of_all_ranks),     CASE(test_last_step_inside_an_epoch),
+        CASE(test_copy_is_of_its_step),
+        CASE(test_steps_do_not_wait),
+        CASE(test_steps_do_not_wait_for_any_rank),
+        CASE(test_full_disk_of_all_ranks),
+        CASE(test_last_step_inside_an_epoch),
         CASE(test_last_step_of_divided_state),
     };
 
