@@ -1,7 +1,7 @@
 #!/bin/sh
-# bundle.sh - makes one tar that runs where nothing is installed.  It holds the daemons, the GPU
-# plugin, tests (of the GPU and others), benchmarks, and every library that they need but the C
-# library and NVIDIA's.
+# bundle.sh - makes one tar that runs where nothing is installed.  It holds the daemons, the plugins
+# for GPUs and fabrics, tests (of the GPU and others), benchmarks, and every library that they need
+# but the C library, libfabric and NVIDIA's.
 #
 #   deploy/bundle.sh [--build DIR] [--out FILE] [--as-built | MESON OPTION...]
 #
@@ -76,9 +76,11 @@ copy()
     done
 }
 
-plugin=$build/common/plugin/dptrain-cuda.so
+plugins=$build/common/plugin
 copy bin "$build/driver/dpdriver" "$build/follower/dpfollower"
-if [ -f "$plugin" ]; then copy lib "$plugin"; fi
+for plugin in dptrain-cuda.so dptrain-fabric.so; do
+    if [ -f "$plugins/$plugin" ]; then copy lib "$plugins/$plugin"; fi
+done
 copy . "$top/README.md" "$top/CHANGELOG.md" "$top/CONTRIBUTING.md" "$top/SECURITY.md" \
     "$top/LICENSE"
 copy docs "$top"/docs/*.md
@@ -109,11 +111,13 @@ programs()
     done
 }
 
-# The C library is the machine's.  NVIDIA's libraries are found at run time.
+# The C library is the machine's.  NVIDIA's libraries are found at run time, and so is libfabric: a
+# site's own one knows its network.
 not_ours='^(ld-linux-x86-64|libc|libm|libdl|libpthread|librt|libresolv|libutil|libanl|libnsl)[.]so'
 nvidia='^(libcu[A-Za-z_]*|libnccl|libnv[A-Za-z-]*)[.]so'
 
-programs | while read -r file; do ldd "$file"; done >"$work/ldd" 2>/dev/null || true
+programs | grep -v '/dptrain-fabric[.]so$' | while read -r file; do ldd "$file"; done \
+    >"$work/ldd" 2>/dev/null || true
 awk -v nvidia="$nvidia" '/not found/ && $1 !~ nvidia { print $1 }' "$work/ldd" >"$work/missing"
 [ ! -s "$work/missing" ] || fail "libraries are missing here: $(cat "$work/missing")"
 awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }' "$work/ldd" | sort -u |
@@ -147,7 +151,7 @@ newest=$(tail -n 1 "$work/glibc" | sed 's/GLIBC_\([0-9.]*\) .*/\1/')
 
 # Each program finds its libraries beside itself, wherever the folder is.  It gets an RPATH, not a
 # RUNPATH, because an RPATH holds for the libraries of the libraries, too.
-for file in "$root"/bin/* "$root"/unit/* "$root"/lib/dptrain-cuda.so; do
+for file in "$root"/bin/* "$root"/unit/* "$root"/lib/dptrain-*.so; do
     { [ -f "$file" ] && is_elf "$file"; } || continue
     own=$(patchelf --print-rpath "$file")
     patchelf --force-rpath --set-rpath "\$ORIGIN/../lib${own:+:$own}" "$file"

@@ -25,7 +25,7 @@ build_packages='gcc g++ libc6-dev meson ninja-build pkg-config protobuf-c-compil
     libuv1-dev libprotobuf-c-dev libyaml-dev libjansson-dev zlib1g-dev libdnnl-dev libxxhash-dev
     libssl-dev libsystemd-dev libjpeg62-turbo-dev libpng-dev libmicrohttpd-dev
     libpcre2-dev libutf8proc-dev'
-bundle_packages='patchelf'
+bundle_packages='patchelf libfabric-dev'
 test_packages='libcmocka-dev spin python3 clang clang-format lld llvm
     libclang-rt-14-dev git openssl debootstrap iproute2 util-linux procps systemd openmpi-bin
     python3-venv python3-yaml python3-jsonschema groff-base zsh fish libcurl4

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/installed.h"
 #include "base/util.h"
 
 enum { CUDART, NVJITLINK, NVRTC, CUBLASLT, CUDNN, CUDNN_GRAPH, NCCL, N_NEEDED };
@@ -69,19 +70,11 @@ static void free_dirs(struct dirs *d)
 
 static void add_plugin_dirs(struct plugin_search *s)
 {
-    char exe[4096];
-    const ssize_t len = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    char *slash;
+    char *dir[INSTALLED_DIRS];
+    const int n = installed_dirs(dir);
 
-    if (len > 0) {
-        exe[len] = 0;
-        slash = strrchr(exe, '/');
-        *slash = 0;
-        add_dir(&s->plugin, xstrdup(exe));
-        add_dir(&s->plugin, xasprintf("%s/../lib", exe));
-        add_dir(&s->plugin, xasprintf("%s/../common/plugin", exe));
-    }
-    add_dir(&s->plugin, xstrdup(DPTRAIN_LIBDIR));
+    for (int i = 0; i < n; i++)
+        add_dir(&s->plugin, dir[i]);
 }
 
 struct plugin_search *plugin_search_new(void)
@@ -261,19 +254,6 @@ int plugin_load_file(const char *path, const struct plugin **out, struct err *er
     return 0;
 }
 
-/* The plugin's path in the first folder that has it, or NULL. */
-static char *find_plugin(const struct plugin_search *s, const char *name)
-{
-    for (int i = 0; i < s->plugin.n; i++) {
-        char *path = xasprintf("%s/%s", s->plugin.dir[i], name);
-
-        if (access(path, R_OK) == 0)
-            return path;
-        free(path);
-    }
-    return NULL;
-}
-
 /* An older NCCL lacks functions that the plugin calls; the loader would name only a function. */
 static int check_nccl(const struct plugin_search *s, struct err *err)
 {
@@ -329,7 +309,7 @@ static int missing_libraries(const struct plugin_search *s, struct err *err)
 int plugin_search_load(struct plugin_search *s, const char *name, const struct plugin **out,
                        struct err *err)
 {
-    char *path = find_plugin(s, name);
+    char *path = installed_find(name);
     int rc;
 
     if (!path)
@@ -356,7 +336,7 @@ static void print_dirs(const struct dirs *d, struct buf *out)
 void plugin_search_print(struct plugin_search *s, const char *name, struct buf *out)
 {
     static const char optional_missing[] = "not found; only some plans of cuDNN want it";
-    char *path = find_plugin(s, name);
+    char *path = installed_find(name);
 
     load_libraries(s);
     ask_python(s); /* its folders are part of the order, even if all was found before */

@@ -17,6 +17,9 @@ enum {
     AT_PORT = 14,
     AT_IP = 16,
     AT_RANDOM = 32,
+    AT_NAME = ENDPOINT_BYTES,
+    AT_HALF = AT_NAME + FABRIC_NAME,
+    AT_ADDRESSES = AT_HALF + SEAL_PUBLIC,
     WINDOW_MIN = 4 << 10, /* with less, no link could hold MESH_WINDOW useful pieces */
 };
 
@@ -161,6 +164,19 @@ static void endpoint_put16(uint8_t *p, unsigned v)
 
 static unsigned endpoint_get16(const uint8_t *p) { return (unsigned)p[0] << 8 | p[1]; }
 
+static void pack_fabric(const struct endpoint_fabric *f, struct buf *out)
+{
+    uint8_t len[2];
+
+    buf_append(out, f->name, sizeof f->name);
+    buf_append(out, f->half, sizeof f->half);
+    for (int ch = 0; ch < COLL_CHANNELS; ch++) {
+        endpoint_put16(len, (unsigned)f->len[ch]);
+        buf_append(out, len, sizeof len);
+        buf_append(out, f->address[ch], f->len[ch]);
+    }
+}
+
 void endpoint_pack(const struct endpoint *e, struct buf *out)
 {
     uint8_t *p = buf_reserve(out, ENDPOINT_BYTES);
@@ -176,12 +192,15 @@ void endpoint_pack(const struct endpoint *e, struct buf *out)
     memcpy(p + AT_IP, e->addr.ip, sizeof e->addr.ip);
     memcpy(p + AT_RANDOM, e->random, ENDPOINT_RANDOM);
     out->len += ENDPOINT_BYTES;
+    if (e->fabric.name[0])
+        pack_fabric(&e->fabric, out);
 }
 
 static int endpoint_check(const uint8_t *p, size_t len, struct err *err)
 {
-    if (len != ENDPOINT_BYTES)
-        return err_set(err, ERR_PROTO, "endpoint of %zu bytes, want %d", len, ENDPOINT_BYTES);
+    if (len != ENDPOINT_BYTES && len < AT_ADDRESSES)
+        return err_set(err, ERR_PROTO, "endpoint of %zu bytes, want %d, or more than %d", len,
+                       ENDPOINT_BYTES, AT_ADDRESSES);
     if (memcmp(p, magic, sizeof magic) != 0)
         return err_set(err, ERR_PROTO, "endpoint begins with %02x%02x%02x%02x, want \"%.4s\"", p[0],
                        p[1], p[2], p[3], magic);
@@ -192,6 +211,31 @@ static int endpoint_check(const uint8_t *p, size_t len, struct err *err)
     if (p[AT_FAMILY] != 4 && p[AT_FAMILY] != 6)
         return err_set(err, ERR_PROTO, "endpoint with address family %u, want 4 or 6",
                        p[AT_FAMILY]);
+    return 0;
+}
+
+/* Read what follows the first part; nothing may follow that. */
+static int parse_fabric(const uint8_t *p, size_t len, struct endpoint_fabric *out, struct err *err)
+{
+    size_t at = AT_ADDRESSES;
+
+    memcpy(out->name, p + AT_NAME, sizeof out->name);
+    memcpy(out->half, p + AT_HALF, sizeof out->half);
+    if (!out->name[0] || out->name[FABRIC_NAME - 1])
+        return err_set(err, ERR_PROTO, "endpoint with a fabric whose name has no text or no end");
+    for (int ch = 0; ch < COLL_CHANNELS; ch++) {
+        const size_t n = len - at < 2 ? 0 : endpoint_get16(p + at);
+
+        if (n < 1 || n > FABRIC_ADDRESS || n > len - at - 2)
+            return err_set(err, ERR_PROTO,
+                           "endpoint with a fabric address of %zu bytes, want 1 to %d", n,
+                           FABRIC_ADDRESS);
+        out->len[ch] = n;
+        memcpy(out->address[ch], p + at + 2, n);
+        at += 2 + n;
+    }
+    if (at != len)
+        return err_set(err, ERR_PROTO, "endpoint of %zu bytes, want %zu", len, at);
     return 0;
 }
 
@@ -213,5 +257,5 @@ int endpoint_parse(const void *blob, size_t len, struct endpoint *out, struct er
     out->addr.port = (uint16_t)endpoint_get16(p + AT_PORT);
     memcpy(out->addr.ip, p + AT_IP, out->addr.family == 6 ? 16 : 4);
     memcpy(out->random, p + AT_RANDOM, ENDPOINT_RANDOM);
-    return 0;
+    return len > ENDPOINT_BYTES ? parse_fabric(p, len, &out->fabric, err) : 0;
 }

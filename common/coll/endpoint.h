@@ -4,6 +4,9 @@
  * Blob, big-endian:  0 "dpE3"   4 rank u16   6 size u16   8 window u32
  *                   12 family u8 (4 or 6), a zero   14 port u16   16 ip[16] (IPv4: 4, then zeros)
  *                   32 random[32]
+ * A rank that offers a fabric (coll/fabric/fabric.h) appends:
+ *                   64 provider[48], ends in zeros   112 half[32]
+ *                  144 for each channel: length u16, address
  *
  * Threads: any; nothing is kept. */
 #ifndef COLL_ENDPOINT_H
@@ -12,6 +15,8 @@
 #include <sys/socket.h>
 
 #include "base/buf.h"
+#include "coll/fabric/port.h"
+#include "coll/fabric/seal.h"
 #include "coll/tcp.h"
 
 enum {
@@ -27,11 +32,20 @@ struct endpoint_addr {
     uint8_t family; /* 4 or 6 */
 };
 
+/* The names by which a rank is reached over a fabric. */
+struct endpoint_fabric {
+    char name[FABRIC_NAME];    /* the provider's; "": the rank offers no fabric */
+    uint8_t half[SEAL_PUBLIC]; /* the public half of its secrets */
+    size_t len[COLL_CHANNELS];
+    uint8_t address[COLL_CHANNELS][FABRIC_ADDRESS];
+};
+
 struct endpoint {
     int rank, size;
     uint32_t window; /* bytes that a link surely holds unread: see coll/mesh.h */
     struct endpoint_addr addr;
     uint8_t random[ENDPOINT_RANDOM]; /* this rank's part of the formation's key */
+    struct endpoint_fabric fabric;
 };
 
 void endpoint_pack(const struct endpoint *e, struct buf *out);

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <openssl/ssl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "coll/fabric/fabric.h"
 #include "coll/link_impl.h"
 
 /* The window is half of the send buffer that the kernel reports, because the kernel doubles the
@@ -39,10 +41,14 @@ struct link *link_new(struct link_parts parts, int64_t timeout_ms)
 {
     const struct timeval tv = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
     const int yes = 1, sndbuf = LINK_SNDBUF, fd = parts.fd;
-    struct link *k = parts.shm   ? link_over_shm(parts.shm)
-                     : parts.ssl ? link_over_tls(parts.ssl)
-                                 : link_over_socket();
+    struct link *k = parts.shm      ? link_over_shm(parts.shm)
+                     : parts.fabric ? link_over_fabric(parts.fabric,
+                                                       (enum coll_channel)parts.channel, parts.rank)
+                     : parts.ssl    ? link_over_tls(parts.ssl)
+                                    : link_over_socket();
 
+    if (parts.fabric && !parts.shm)
+        SSL_free(parts.ssl); /* it has proven the key; no byte follows on the socket */
     k->fd = fd;
     k->timeout_ns = timeout_ms < INT64_MAX / 1000000 ? timeout_ms * 1000000 : 0;
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
@@ -73,11 +79,16 @@ int link_recv(struct link *k, void *to, size_t n_bytes, struct err *err)
     return k->ops->recv(k, to, n_bytes, err);
 }
 
+int link_flush(struct link *k, struct err *err)
+{
+    return k->ops->flush ? k->ops->flush(k, err) : 0;
+}
+
 void link_shut(struct link *k)
 {
-    shutdown(k->fd, SHUT_RDWR);
     if (k->ops->shut)
         k->ops->shut(k);
+    shutdown(k->fd, SHUT_RDWR);
 }
 
 int link_is_shared(const struct link *k) { return k->ops == &link_shm_ops; }

@@ -7,7 +7,8 @@
  * An encrypted link is the same, with the bytes in records of TLS.  A record that was changed on
  * its way breaks the link.
  *
- * Between ranks of one machine the bytes go through shared memory (coll/shm.h).
+ * Between ranks of one machine the bytes go through shared memory (coll/shm.h), and between
+ * machines they may go over a fabric (coll/fabric/fabric.h).
  *
  * Life:    link_new -> link_send, link_recv ... -> link_free.
  * Threads: one at a time; but link_shut and link_is_gone from any, except during link_free.
@@ -33,12 +34,17 @@ enum { LINK_KEY_BYTES = 1 << 30 };
 /* *out: the number of bytes that a link holds before the receiver reads.  Fails with ERR_IO. */
 int link_window(uint32_t *out, struct err *err);
 
+struct fabric;
+
 /* The parts that a link is made of. */
 struct link_parts {
     int fd;          /* a connected socket */
     SSL *ssl;        /* on fd; NULL: the link is not encrypted */
     struct shm *shm; /* shared memory that carries all bytes, while fd only shows when the peer is
                         gone; NULL: fd carries the bytes */
+    struct fabric *fabric; /* borrowed; carries all bytes if there is no shm, as shm does; NULL: no
+                              fabric does */
+    int channel, rank;     /* on the fabric: the link's, the peer's */
 };
 
 /* Takes the parts.  timeout_ms: a call without progress for this time fails; 0: it never fails so.
@@ -48,6 +54,10 @@ void link_free(struct link *k); /* what was sent still arrives; NULL is fine */
 
 int link_send(struct link *k, const void *data, size_t n_bytes, struct err *err);
 int link_recv(struct link *k, void *to, size_t n_bytes, struct err *err);
+
+/* Wait until what was sent is on its way without further help of this process.  To be called before
+ * the caller stops to send and receive on this channel. */
+int link_flush(struct link *k, struct err *err);
 
 void link_shut(struct link *k);           /* make all calls fail, here and at the peer */
 int link_is_shared(const struct link *k); /* its bytes go through shared memory */

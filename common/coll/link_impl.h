@@ -15,6 +15,8 @@ struct link_ops {
     /* Both move all bytes, and block until they have: see link_send and link_recv. */
     int (*send)(struct link *k, const void *data, size_t n_bytes, struct err *err);
     int (*recv)(struct link *k, void *to, size_t n_bytes, struct err *err);
+    int (*flush)(struct link *k,
+                 struct err *err); /* see link_flush; NULL: there is nothing to do */
     void (*shut)(struct link *k); /* end waits that the socket does not end; NULL: there are none */
     void (*fini)(struct link *k); /* NULL: the form has nothing but the struct */
 };

@@ -27,9 +27,10 @@ static void links_wake(struct links *l)
 uint16_t links_port(const struct links *l) { return l->port; }
 
 void links_begin(struct links *l, const uint8_t key[PROOF_KEY], const struct cipher *cipher,
-                 struct endpoint_addr *peers, struct samehost_name *names)
+                 struct fabric *fabric, struct endpoint_addr *peers, struct samehost_name *names)
 {
     pthread_mutex_lock(&l->lock);
+    l->fabric = fabric;
     l->terms.cipher = cipher;
     memcpy(l->terms.key, key, PROOF_KEY);
     l->terms.mode = cipher ? PROOF_TLS : PROOF_PLAIN;

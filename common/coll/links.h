@@ -34,9 +34,11 @@ uint16_t links_port(const struct links *l);
 /* From now on connect.  peers[r] is rank r's address, and names[r] its name on its machine (names
  * NULL: connect by addresses only).  Takes both arrays, [size], from malloc.
  * cipher: for encrypted links, borrowed until links_free; NULL: links are plain.
+ * fabric: over which the links' bytes go, except those in shared memory; borrowed, has begun; NULL:
+ * they go by TCP.
  * From here on strangers are counted, including those that came earlier. */
 void links_begin(struct links *l, const uint8_t key[PROOF_KEY], const struct cipher *cipher,
-                 struct endpoint_addr *peers, struct samehost_name *names);
+                 struct fabric *fabric, struct endpoint_addr *peers, struct samehost_name *names);
 
 /* Start to make a link with rank r, if there is none.  If r is the higher rank of the two, it
  * dials, so this rank can only wait until r calls links_want, too. */

@@ -43,6 +43,7 @@ struct links {
     struct shake_terms terms;
     struct endpoint_addr *peers; /* set by links_begin, then constant; names, too */
     struct samehost_name *names; /* NULL: none */
+    struct fabric *fabric;       /* likewise */
     struct place *places[COLL_CHANNELS];
     struct proof_link *orders; /* links that the thread is to dial */
     size_t n_orders, cap_orders;

@@ -76,12 +76,17 @@ static void links_thread_take_place(struct links *l, struct attempt *a)
 {
     const struct proof_link *k = &a->shake->proof.link;
     const int r = k->from == l->rank ? k->to : k->from;
-    const struct link_parts parts = shake_take(a->shake);
-    struct link *link = link_new(parts, l->timeout_ms);
+    struct link_parts parts = shake_take(a->shake);
+    const int is_tls = parts.ssl != NULL, is_kernel = is_tls && cipher_is_kernel(parts.ssl);
+    struct link *link;
 
+    parts.fabric = l->fabric;
+    parts.channel = (int)k->channel;
+    parts.rank = r;
+    link = link_new(parts, l->timeout_ms);
     pthread_mutex_lock(&l->lock);
-    if (parts.ssl)
-        l->is_kernel = cipher_is_kernel(parts.ssl);
+    if (is_tls)
+        l->is_kernel = is_kernel;
     if (!l->places[k->channel][r].link) {
         l->places[k->channel][r].link = link;
         link = NULL;

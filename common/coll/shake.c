@@ -86,7 +86,7 @@ void shake_free(struct shake *s)
 
 struct link_parts shake_take(struct shake *s)
 {
-    const struct link_parts parts = {s->fd, s->ssl, s->shm};
+    const struct link_parts parts = {.fd = s->fd, .ssl = s->ssl, .shm = s->shm};
 
     s->ssl = NULL;
     s->shm = NULL;

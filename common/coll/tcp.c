@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/util.h"
 #include "coll/endpoint.h"
+#include "coll/fabric/fabric.h"
 #include "coll/host.h"
 #include "coll/links.h"
 #include "coll/mesh.h"
@@ -34,7 +35,10 @@ struct net {
 struct tcp {
     struct coll_host host; /* first */
     struct net net[COLL_CHANNELS];
-    struct links *links; /* NULL with one rank */
+    struct links *links;   /* NULL with one rank */
+    struct fabric *fabric; /* NULL: this rank offers none */
+    int wants_fabric;      /* a provider was named */
+    int is_over_fabric;    /* all ranks offer it, so the links go over it */
     struct endpoint own;
     struct cipher *cipher; /* of encrypted links; NULL: plain */
     int64_t timeout_ms;
@@ -46,53 +50,6 @@ struct tcp {
 
 static struct tcp *of_host(struct coll_host *h) { return container_of(h, struct tcp, host); }
 static struct net *of_mesh(struct mesh *m) { return container_of(m, struct net, mesh); }
-
-/* ---- host_ops ---- */
-
-static int tcp_run(struct coll_host *h, const struct coll_job *job, struct err *err)
-{
-    return mesh_run(&of_host(h)->net[job->channel].mesh, job, err);
-}
-
-static void tcp_interrupt(struct coll_host *h)
-{
-    if (of_host(h)->links)
-        links_interrupt(of_host(h)->links);
-}
-
-static void tcp_free(struct coll_host *h)
-{
-    struct tcp *t = of_host(h);
-
-    links_free(t->links);
-    cipher_free(t->cipher);
-    for (int ch = 0; ch < COLL_CHANNELS; ch++) {
-        free(t->net[ch].link);
-        free(t->net[ch].land);
-    }
-    OPENSSL_cleanse(&t->own, sizeof t->own);
-    free(t);
-}
-
-static void tcp_stats(struct coll_host *h, struct coll_stats *out)
-{
-    if (of_host(h)->links)
-        out->n_strangers = links_n_strangers(of_host(h)->links);
-}
-
-static const struct host_ops tcp_ops = {.name = "tcp",
-                                        .run = tcp_run,
-                                        .interrupt = tcp_interrupt,
-                                        .free = tcp_free,
-                                        .stats = tcp_stats};
-
-static struct tcp *of_coll(struct coll *c)
-{
-    struct coll_host *h = container_of(c, struct coll_host, base);
-
-    ASSERT(h->ops == &tcp_ops);
-    return of_host(h);
-}
 
 /* ---- mesh's transport ---- */
 
@@ -162,6 +119,72 @@ static int net_recv(struct mesh *m, int from, void *to, size_t n_bytes, struct e
     return link_recv(net->link[from], to, n_bytes, err) < 0 ? tcp_lost(net, from, err) : 0;
 }
 
+/* Over a fabric a rank makes no progress while its thread rests, so all must have left by then. */
+static int net_flush(struct net *net, struct err *err)
+{
+    int rc = 0;
+
+    for (int r = 0; r < net->mesh.size && rc == 0; r++)
+        if (net->link[r] && link_flush(net->link[r], err) < 0)
+            rc = tcp_lost(net, r, err);
+    return rc;
+}
+
+/* ---- host_ops ---- */
+
+static int tcp_run(struct coll_host *h, const struct coll_job *job, struct err *err)
+{
+    struct net *net = &of_host(h)->net[job->channel];
+    const int rc = mesh_run(&net->mesh, job, err);
+
+    return rc == 0 && net->tcp->is_over_fabric ? net_flush(net, err) : rc;
+}
+
+static void tcp_interrupt(struct coll_host *h)
+{
+    if (of_host(h)->links)
+        links_interrupt(of_host(h)->links);
+}
+
+static void tcp_free(struct coll_host *h)
+{
+    struct tcp *t = of_host(h);
+
+    links_free(t->links);
+    fabric_free(t->fabric);
+    cipher_free(t->cipher);
+    for (int ch = 0; ch < COLL_CHANNELS; ch++) {
+        free(t->net[ch].link);
+        free(t->net[ch].land);
+    }
+    OPENSSL_cleanse(&t->own, sizeof t->own);
+    free(t);
+}
+
+static void tcp_stats(struct coll_host *h, struct coll_stats *out)
+{
+    const struct tcp *t = of_host(h);
+
+    if (t->links)
+        out->n_strangers = links_n_strangers(t->links);
+    if (t->fabric)
+        out->n_strangers += fabric_n_strangers(t->fabric);
+}
+
+static const struct host_ops tcp_ops = {.name = "tcp",
+                                        .run = tcp_run,
+                                        .interrupt = tcp_interrupt,
+                                        .free = tcp_free,
+                                        .stats = tcp_stats};
+
+static struct tcp *of_coll(struct coll *c)
+{
+    struct coll_host *h = container_of(c, struct coll_host, base);
+
+    ASSERT(h->ops == &tcp_ops);
+    return of_host(h);
+}
+
 /* ---- phase 1 ---- */
 
 static int choose_addr(const struct coll_tcp_options *o, struct endpoint_addr *out, struct err *err)
@@ -189,6 +212,22 @@ static int listen_for_peers(struct tcp *t, struct err *err)
                   t->timeout_ms, &t->links, err) < 0)
         return err->code;
     t->own.addr.port = links_port(t->links);
+    return 0;
+}
+
+/* Offer a fabric, if one is wanted and there is one. */
+static int offer_fabric(struct tcp *t, const char *provider, struct err *err)
+{
+    char ip[COLL_IP_LEN];
+
+    if (!provider || !strcmp(provider, "tcp") || t->own.size == 1)
+        return 0;
+    endpoint_ip_text(&t->own.addr, ip);
+    t->wants_fabric = strcmp(provider, "auto") != 0;
+    if (fabric_new(provider, ip, t->own.rank, t->own.size, &t->fabric, err) < 0)
+        return err->code;
+    if (t->fabric)
+        fabric_describe(t->fabric, &t->own.fabric);
     return 0;
 }
 
@@ -221,6 +260,8 @@ int coll_tcp_prepare(const struct coll_tcp_options *o, struct coll **out, struct
     rc = choose_addr(o, &t->own.addr, err);
     if (rc == 0)
         rc = listen_for_peers(t, err);
+    if (rc == 0)
+        rc = offer_fabric(t, o->fabric, err);
     if (rc < 0) {
         coll_free(&t->host.base);
         return err_wrap(err, "preparing links between ranks");
@@ -379,6 +420,41 @@ static int is_encrypted(const struct tcp *t, const struct endpoint_addr *peers)
     return t->encrypt == COLL_ENCRYPT_ON || (t->encrypt == COLL_ENCRYPT_REMOTE && is_remote);
 }
 
+/* A rank offers another fabric than this one, or none: there is none then.  All ranks see the same
+ * table, so they decide alike. */
+static int disagree_on_fabric(struct tcp *t, const struct endpoint *e, struct err *err)
+{
+    t->is_over_fabric = 0;
+    if (!t->wants_fabric)
+        return 0;
+    return err_set(
+        err, ERR_PROTO,
+        "it offers the fabric \"%s\", and rank %d \"%s\": cluster.fabric is the same for "
+        "all, but libfabric is not",
+        e->fabric.name, t->own.rank, t->own.fabric.name);
+}
+
+/* Take the addresses of all ranks on the fabric. */
+static int agree_on_fabric(struct tcp *t, const void *const *blobs, const size_t *lens,
+                           struct err *err)
+{
+    struct endpoint e;
+    int rc = 0;
+
+    t->is_over_fabric = t->fabric != NULL;
+    for (int r = 0; t->is_over_fabric && r < t->own.size && rc == 0; r++) {
+        rc = endpoint_parse(blobs[r], lens[r], &e, err);
+        if (rc == 0 && strcmp(e.fabric.name, t->own.fabric.name) != 0)
+            rc = disagree_on_fabric(t, &e, err);
+        else if (rc == 0 && r != t->own.rank)
+            rc = fabric_meet(t->fabric, r, &e.fabric, err);
+        if (rc < 0)
+            err_wrap(err, "endpoint of rank %d", r);
+    }
+    OPENSSL_cleanse(&e, sizeof e);
+    return rc;
+}
+
 static int connect_all(struct tcp *t, const void *const *blobs, const size_t *lens,
                        int64_t deadline_ms, struct err *err)
 {
@@ -389,19 +465,25 @@ static int connect_all(struct tcp *t, const void *const *blobs, const size_t *le
     size_t piece = 0;
     int rc = read_blobs(t, blobs, lens, peers, names, &piece, err);
 
+    proof_key(blobs, lens, t->own.size, key);
+    if (rc == 0)
+        rc = agree_on_fabric(t, blobs, lens, err);
+    if (t->is_over_fabric)
+        piece = MESH_PIECE_MAX; /* a window is one of messages there, not of bytes */
     for (int ch = 0; ch < COLL_CHANNELS && rc == 0; ch++)
         rc = init_net(t, ch, is_chained(peers, t->own.size), piece, err);
     if (rc == 0 && is_encrypted(t, peers))
         rc = cipher_new(&t->cipher, err);
-    if (rc < 0) {
-        free(peers);
-        free(names);
-        return rc;
-    }
-    proof_key(blobs, lens, t->own.size, key);
-    links_begin(t->links, key, t->cipher, peers, names);
+    if (rc == 0 && t->is_over_fabric)
+        rc = fabric_begin(t->fabric, key, t->cipher != NULL, err);
+    if (rc == 0)
+        links_begin(t->links, key, t->cipher, t->is_over_fabric ? t->fabric : NULL, peers, names);
     OPENSSL_cleanse(key, sizeof key);
-    return tcp_meet(t, deadline_ms, err);
+    if (rc == 0)
+        return tcp_meet(t, deadline_ms, err);
+    free(peers);
+    free(names);
+    return rc;
 }
 
 static int connect_once(struct tcp *t, const void *const *blobs, const size_t *lens,
@@ -445,10 +527,19 @@ const char *coll_tcp_protection(struct coll *c)
 
     if (!t->cipher)
         return "plain";
+    if (t->is_over_fabric)
+        return "AES-128-GCM by OpenSSL";
     return links_are_kernel(t->links) ? "TLS by the kernel" : "TLS by OpenSSL";
 }
 
 int coll_tcp_is_encrypted(struct coll *c) { return of_coll(c)->cipher != NULL; }
+
+const char *coll_tcp_fabric(struct coll *c)
+{
+    const struct tcp *t = of_coll(c);
+
+    return t->is_over_fabric ? fabric_name(t->fabric) : NULL;
+}
 
 int coll_tcp_n_shared(struct coll *c)
 {

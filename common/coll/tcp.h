@@ -17,6 +17,7 @@
  *        the key is closed and counted (coll_stats.n_strangers).  It takes no rank's place, and its
  *        bytes reach only a check of fixed size.
  *        Encrypted links carry TLS 1.3 inside (coll/cipher.h).  Plain links are proven, too.
+ *        Over a fabric each message is authenticated, plain or not (coll/fabric/fabric.h).
  * Links:   the higher rank of a pair connects to the lower one, so rank 0's address matters most.
  *        Up to MESH_ALL_PAIRS ranks (coll/mesh.h), every pair connects in coll_tcp_connect.
  *        Beyond, only neighbours in a ring and in a tree do; other pairs connect at first use.
@@ -50,12 +51,15 @@ struct coll_tcp_options {
                            never, because slow steps are legal, and the control plane calls
                            coll_abort if a rank is lost */
     enum coll_encrypt encrypt; /* the same on all ranks; a difference fails the connect */
-    int share_memory; /* use shared memory with ranks of the same machine that have this set, too;
-                          not used if `encrypt` is COLL_ENCRYPT_ON */
+    int share_memory;   /* use shared memory with ranks of the same machine that have this set, too;
+                            not used if `encrypt` is COLL_ENCRYPT_ON */
+    const char *fabric; /* the links' bytes go by TCP ("tcp" or NULL); over this provider of
+                           libfabric; or "auto": over the one that all ranks offer, else by TCP */
 };
 
 /* Open the listening port and put the coll, not yet connected, in *out.
- * Fails with ERR_ARG (rank, size > COLL_TCP_MAX_RANKS), ERR_IO (address, interface, port). */
+ * Fails with ERR_ARG (rank, size > COLL_TCP_MAX_RANKS), ERR_IO (address, interface, port),
+ * ERR_UNSUPPORTED (the provider is missing). */
 int coll_tcp_prepare(const struct coll_tcp_options *o, struct coll **out, struct err *err);
 
 /* Append this rank's blob to *out.  Callable any time after prepare. */
@@ -64,8 +68,8 @@ void coll_tcp_endpoint(struct coll *c, struct buf *out);
 /* Connect to all ranks that this one needs.  blobs[r], of lens[r] bytes, is rank r's blob.  All
  * ranks must be given the same bytes.  The bytes come from other processes and are checked here.
  * Call it once per coll.  Gives up after deadline_ms. Fails with ERR_PROTO (a blob: whose, what; a
- * rank that wants another encryption), ERR_PEER (cannot connect: rank, address, why), ERR_TIMEOUT
- * (the ranks still missing and their addresses), ERR_CANCELED. */
+ * rank that wants another encryption, or lacks the provider), ERR_PEER (cannot connect: rank,
+ * address, why), ERR_TIMEOUT (the ranks still missing and their addresses), ERR_CANCELED. */
 int coll_tcp_connect(struct coll *c, const void *const *blobs, const size_t *lens,
                      int64_t deadline_ms, struct err *err);
 
@@ -76,12 +80,16 @@ int coll_tcp_unlinked(struct coll *c);
  * ranks, so it is the same on all ranks. */
 size_t coll_tcp_piece(struct coll *c);
 
-/* Once connected: "plain", "TLS by OpenSSL" or "TLS by the kernel".  Constant text. */
+/* Once connected: "plain", "TLS by OpenSSL", "TLS by the kernel" or, over a fabric, "AES-128-GCM by
+ * OpenSSL".  Constant text. */
 const char *coll_tcp_protection(struct coll *c);
 int coll_tcp_is_encrypted(struct coll *c);
 
 /* Once connected: whether large sums go along the chain of ranks (coll/mesh.h). */
 int coll_tcp_is_chained(struct coll *c);
+
+/* Once connected: the provider of the fabric, until coll_free; NULL: there is none. */
+const char *coll_tcp_fabric(struct coll *c);
 
 /* Once connected: the number of ranks with which this rank shares memory. */
 int coll_tcp_n_shared(struct coll *c);

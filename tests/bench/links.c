@@ -1,8 +1,10 @@
 /* links - times all-reduces of float32 between processes of this machine, over coll/tcp.
  *
- * links plain|tls|shared [RANKS [ROUNDS]], over TCP, encrypted, or through shared memory: a line
- * for each size: bytes, median and least microseconds.  ROUNDS: at most so many of each size.  The
- * time is what the caller sees, the hand-over to the comm thread included. */
+ * links plain|tls|shared|fabric|fabric_tls|fabric_shm [RANKS [ROUNDS]], over TCP, encrypted,
+ * through shared memory, or over libfabric's tcp;ofi_rxm, encrypted, or its shm: a line for each
+ * size: bytes, median and least microseconds.  Nothing is printed if there is no libfabric. ROUNDS:
+ * at most so many of each size.  The time is what the caller sees, the hand-over to the comm thread
+ * included. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +63,7 @@ static int time_size(struct coll *c, size_t n_bytes, struct verdict *v)
 static int time_all(struct coll *c, const void *arg, struct verdict *v)
 {
     (void)arg;
-    for (size_t n_bytes = 1 << 10; n_bytes <= 64 << 20; n_bytes *= 4)
+    for (size_t n_bytes = 64; n_bytes <= 64 << 20; n_bytes *= 4)
         if (time_size(c, n_bytes, v))
             return 1;
     return 0;
@@ -73,13 +75,16 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         enum transport transport;
-    } mode[] = {{"plain", OVER_TCP_FORK}, {"tls", OVER_TLS_FORK}, {"shared", OVER_SHM_FORK}};
+    } mode[] = {{"plain", OVER_TCP_FORK},         {"tls", OVER_TLS_FORK},
+                {"shared", OVER_SHM_FORK},        {"fabric", OVER_FABRIC_PLAIN_FORK},
+                {"fabric_tls", OVER_FABRIC_FORK}, {"fabric_shm", OVER_FABRIC_SHM_FORK}};
 
     if (argc > 3)
         most_rounds = (int)max_i64(1, min_i64(atoi(argv[3]), ROUNDS_MAX));
     for (size_t i = 0; i < ARRAY_LEN(mode) && argc > 1 && n_ranks >= 2 && n_ranks <= RANKS_MAX; i++)
         if (strcmp(argv[1], mode[i].name) == 0)
             return run_ranks(mode[i].transport, n_ranks, 0, time_all, NULL);
-    fprintf(stderr, "usage: links plain|tls|shared [RANKS [ROUNDS]]\n");
+    fprintf(stderr,
+            "usage: links plain|tls|shared|fabric|fabric_tls|fabric_shm [RANKS [ROUNDS]]\n");
     return 2;
 }

@@ -1,23 +1,84 @@
 """The cost of the links between CPU ranks: through shared memory, plain and encrypted.
 
-usage: links.py [--build DIR] [--old DIR] [--ranks N] [--repeat N] [--check]
+usage: links.py [--build DIR] [--old DIR] [--others] [--ranks N] [--repeat N] [--check]
 
-  all-reduce   tests/bench/links: processes of this machine, 1 KiB to 64 MiB of float32, through
-               shared memory, by TCP, and by encrypted TCP
+  all-reduce   tests/bench/links: processes of this machine, 64 bytes to 64 MiB of float32, through
+               shared memory, by TCP, by encrypted TCP, and, if it is built, over libfabric
   LeNet        two ranks of this machine, batch 8 and 256, on drawn digits: samples per second
 
---old DIR is another build of dptrain, such as one before links were our own; only LeNet is run with
-it.  Variants take turns, N times each (3), and the median counts.  --check runs little, and only
-asks whether all figures are there.
+--others times the all-reduces of Gloo, by DPTRAIN_TORCH_PYTHON or python3, and of Open MPI, by
+mpicc and mpirun, too; without them the columns are left out.  --old DIR is another build of
+dptrain, such as one before links were our own; only LeNet is run with it.  Variants take turns, N
+times each (3), and the median counts.  --check runs little, and only asks whether all figures are
+there.
 """
 
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+
+GLOO = """
+import statistics, sys, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+n_bytes, most = 64, int(sys.argv[1])
+while n_bytes <= 64 << 20:
+    x, us = torch.zeros(n_bytes // 4), []
+    for i in range(-5, min(most, max(11, (512 << 20) // n_bytes))):
+        begun = time.perf_counter()
+        dist.all_reduce(x)
+        if i >= 0:
+            us.append(1e6 * (time.perf_counter() - begun))
+    if dist.get_rank() == 0:
+        print(n_bytes, statistics.median(us), min(us))
+    n_bytes *= 4
+"""
+
+MPI = """
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static double us[2000];
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+int main(int argc, char **argv)
+{
+    const long most = atol(argv[1]);
+    int rank;
+
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    for (long n_bytes = 64; n_bytes <= 64 << 20; n_bytes *= 4) {
+        long rounds = (512 << 20) / n_bytes;
+        float *x = calloc(1, (size_t)n_bytes);
+
+        rounds = rounds < 11 ? 11 : rounds;
+        rounds = rounds < most ? rounds : most;
+        for (long i = -5; i < rounds; i++) {
+            const double begun = MPI_Wtime();
+            MPI_Allreduce(MPI_IN_PLACE, x, (int)(n_bytes / 4), MPI_FLOAT, MPI_SUM,
+                          MPI_COMM_WORLD);
+            if (i >= 0)
+                us[i] = 1e6 * (MPI_Wtime() - begun);
+        }
+        qsort(us, (size_t)rounds, sizeof *us, by_size);
+        if (rank == 0)
+            printf("%ld %.1f %.1f\\n", n_bytes, us[rounds / 2], us[0]);
+        free(x);
+    }
+    MPI_Finalize();
+}
+"""
 
 
 def run(command):
@@ -28,10 +89,40 @@ def run(command):
     return done.stdout
 
 
-def allreduce(build, mode, ranks, rounds):
+def medians(text):
     """Bytes -> median microseconds."""
-    lines = run([f"{build}/tests/bench/links", mode, str(ranks), str(rounds)]).split("\n")
+    lines = text.split("\n")
     return {int(line.split()[0]): float(line.split()[1]) for line in lines if line}
+
+
+def allreduce(build, mode, ranks, rounds):
+    return medians(run([f"{build}/tests/bench/links", mode, str(ranks), str(rounds)]))
+
+
+def gloo(ranks, rounds):
+    with tempfile.TemporaryDirectory() as folder:
+        with open(f"{folder}/gloo.py", "w", encoding="ascii") as f:
+            f.write(GLOO)
+        return medians(run([*torch_python(), "-m", "torch.distributed.run", "--standalone",
+                            f"--nproc-per-node={ranks}", f"{folder}/gloo.py", str(rounds)]))
+
+
+def torch_python():
+    return [os.environ.get("DPTRAIN_TORCH_PYTHON", "python3")]
+
+
+def has_torch():
+    return subprocess.run([*torch_python(), "-c", "import torch.distributed"],
+                          stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def mpi(ranks, rounds, *options):
+    with tempfile.TemporaryDirectory() as folder:
+        with open(f"{folder}/mpi.c", "w", encoding="ascii") as f:
+            f.write(MPI)
+        run(["mpicc", "-O2", "-o", f"{folder}/mpi", f"{folder}/mpi.c"])
+        return medians(run(["mpirun", "--allow-run-as-root", "--oversubscribe", *options,
+                            "-n", str(ranks), f"{folder}/mpi", str(rounds)]))
 
 
 def lenet(build, batch, steps, extra):
@@ -67,14 +158,24 @@ def print_table(head, rows):
 
 
 def print_allreduce(o, rounds):
-    turns = median_of_turns({mode: (lambda m=mode: allreduce(o.build, m, o.ranks, rounds))
-                             for mode in ("shared", "plain", "tls")}, o.repeat)
+    variants = {head: (lambda m=mode: allreduce(o.build, m, o.ranks, rounds))
+                for head, mode in {"shared memory": "shared", "plain": "plain", "encrypted": "tls",
+                                   "libfabric tcp": "fabric",
+                                   "libfabric tcp, encrypted": "fabric_tls",
+                                   "libfabric shm": "fabric_shm"}.items()}
+    if o.others and has_torch():
+        variants["Gloo"] = lambda: gloo(o.ranks, rounds)
+    if o.others and shutil.which("mpicc") and shutil.which("mpirun"):
+        variants["Open MPI"] = lambda: mpi(o.ranks, rounds)
+        variants["Open MPI, TCP"] = lambda: mpi(o.ranks, rounds, "--mca", "btl", "self,tcp")
+    turns = {head: found for head, found in median_of_turns(variants, o.repeat).items()
+             if all(found)}
     rows = []
     for size in turns["plain"][0]:
-        us = {mode: statistics.median(turn[size] for turn in turns[mode]) for mode in turns}
-        rows.append([f"{size // 1024:,} KiB"] + [f"{us[mode]:,.1f}" for mode in turns])
-    print_table([f"all-reduce of, {o.ranks} ranks", "shared memory, us", "plain, us",
-                 "encrypted, us"], rows)
+        us = {head: statistics.median(turn[size] for turn in turns[head]) for head in turns}
+        rows.append([f"{size:,} bytes" if size < 1024 else f"{size // 1024:,} KiB"] +
+                    [f"{us[head]:,.1f}" for head in turns])
+    print_table([f"all-reduce of, {o.ranks} ranks"] + [f"{head}, us" for head in turns], rows)
 
 
 def print_lenet(o, steps):
@@ -98,6 +199,7 @@ def main():
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--build", default="build")
     p.add_argument("--old")
+    p.add_argument("--others", action="store_true")
     p.add_argument("--ranks", type=int, default=2, help="of the all-reduces")
     p.add_argument("--repeat", type=int, default=3)
     p.add_argument("--check", action="store_true")

@@ -14,19 +14,36 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "coll/fabric/load.h"
 #include "coll/tcp.h"
 #include "local.h"
 #include "tensor/half.h"
 
 enum { CONNECT_MS = 200000 };
 
-const char *transport_name(enum transport t)
-{
-    static const char *const names[TRANSPORTS + 1] = {
-        "local",         "tcp threads",           "tcp processes",          "tls threads",
-        "tls processes", "shared memory threads", "shared memory processes"};
-    return names[t];
-}
+/* By enum transport. */
+static const struct {
+    const char *name;
+    int is_fork;
+    enum coll_encrypt encrypt;
+    int share_memory, is_split; /* is_split: half of the ranks have the address of another host */
+    const char *fabric;
+} transports[] = {
+    [OVER_LOCAL] = {"local"},
+    [OVER_TCP_THREADS] = {"tcp threads"},
+    [OVER_TCP_FORK] = {"tcp processes", .is_fork = 1},
+    [OVER_TLS_THREADS] = {"tls threads", .encrypt = COLL_ENCRYPT_ON},
+    [OVER_TLS_FORK] = {"tls processes", .is_fork = 1, .encrypt = COLL_ENCRYPT_ON},
+    [OVER_SHM_THREADS] = {"shared memory threads", .share_memory = 1, .is_split = 1},
+    [OVER_SHM_FORK] = {"shared memory processes", .is_fork = 1, .share_memory = 1},
+    [OVER_FABRIC_THREADS] = {"fabric threads", .fabric = "tcp;ofi_rxm"},
+    [OVER_FABRIC_FORK] = {"encrypted fabric processes", .is_fork = 1, .encrypt = COLL_ENCRYPT_ON,
+                          .fabric = "tcp;ofi_rxm"},
+    [OVER_FABRIC_PLAIN_FORK] = {"fabric processes", .is_fork = 1, .fabric = "tcp;ofi_rxm"},
+    [OVER_FABRIC_SHM_FORK] = {"fabric shm processes", .is_fork = 1, .fabric = "shm"},
+};
+
+const char *transport_name(enum transport t) { return transports[t].name; }
 
 int unexpected(struct verdict *v, const char *fmt, ...)
 {
@@ -167,15 +184,14 @@ struct member {
 
 static struct coll_tcp_options options_of(enum transport t, int rank, int size)
 {
-    const int is_tls = t == OVER_TLS_THREADS || t == OVER_TLS_FORK;
-
-    const int is_split = t == OVER_SHM_THREADS && rank >= size / 2;
+    const int is_far = transports[t].is_split && rank >= size / 2;
 
     return (struct coll_tcp_options){.rank = rank,
                                      .size = size,
-                                     .bind = is_split ? "127.0.0.2" : NULL,
-                                     .encrypt = is_tls ? COLL_ENCRYPT_ON : COLL_ENCRYPT_OFF,
-                                     .share_memory = t == OVER_SHM_THREADS || t == OVER_SHM_FORK};
+                                     .bind = is_far ? "127.0.0.2" : NULL,
+                                     .encrypt = transports[t].encrypt,
+                                     .share_memory = transports[t].share_memory,
+                                     .fabric = transports[t].fabric};
 }
 
 static int connect_thread(struct crew *w, int rank, struct coll **c, struct err *err)
@@ -345,12 +361,27 @@ static int run_processes(enum transport t, int size, int may_die, rank_fn *fn, c
     return bad;
 }
 
+int ranks_have_fabric(void)
+{
+    static int is_told;
+    const struct fabric_ops *ops;
+    struct err err;
+
+    if (HAS_FABRIC && (fabric_load(&ops, &err) == 0 ||
+                       !strstr(err.msg, "libfabric.so.1: cannot open shared object file")))
+        return 1;
+    if (!is_told++)
+        fprintf(stderr, "skipped: whatever goes over a fabric, as there is no libfabric\n");
+    return 0;
+}
+
 int run_ranks(enum transport t, int size, int may_die, rank_fn *fn, const void *arg)
 {
     ASSERT(size <= RANKS_MAX);
-    return t == OVER_TCP_FORK || t == OVER_TLS_FORK || t == OVER_SHM_FORK
-               ? run_processes(t, size, may_die, fn, arg)
-               : run_threads(t, size, NULL, fn, arg);
+    if (transports[t].fabric && !ranks_have_fabric())
+        return 0;
+    return transports[t].is_fork ? run_processes(t, size, may_die, fn, arg)
+                                 : run_threads(t, size, NULL, fn, arg);
 }
 
 int ranks_open_fds(void)

@@ -13,9 +13,13 @@ enum transport {
     OVER_TLS_FORK,    /* processes, encrypted */
     OVER_SHM_THREADS, /* threads, coll/tcp through shared memory; half of the ranks have the address
                          of another host */
+    OVER_FABRIC_THREADS, /* threads, over libfabric's provider tcp;ofi_rxm */
+    OVER_FABRIC_FORK,    /* processes, likewise, encrypted */
     TRANSPORTS,
     OVER_SHM_FORK =
         TRANSPORTS, /* processes, through shared memory, all of one host: where processes matter */
+    OVER_FABRIC_SHM_FORK,   /* processes, over libfabric's provider shm, which is for one machine */
+    OVER_FABRIC_PLAIN_FORK, /* processes, over tcp;ofi_rxm, not encrypted */
 };
 
 const char *transport_name(enum transport t);
@@ -35,8 +39,12 @@ enum { RANKS_MAX = 8 };
 static inline size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 
 /* Make a coll of `size` ranks, run fn on each, free.  Returns 0, or 1 with the first complaint
- * printed.  A forked rank that dies by signal `may_die` does not count as a complaint. */
+ * printed.  Without libfabric a transport over it is skipped, which is told once.  A forked rank
+ * that dies by signal `may_die` does not count as a complaint. */
 int run_ranks(enum transport t, int size, int may_die, rank_fn *fn, const void *arg);
+
+/* 1: ranks can go over libfabric; 0: it is not on this machine, or was not when this was built. */
+int ranks_have_fabric(void);
 
 /* The same over coll/local, with faults injected: faults[size]. */
 struct coll_fault;

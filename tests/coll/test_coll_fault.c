@@ -189,7 +189,7 @@ static void test_peer_killed(void **state)
 {
     (void)state;
     static const int64_t lens[] = {1, 1000, BIG, 4 * BIG};
-    static const enum transport over[] = {OVER_TCP_FORK, OVER_SHM_FORK};
+    static const enum transport over[] = {OVER_TCP_FORK, OVER_SHM_FORK, OVER_FABRIC_FORK};
     struct killing k = {.n_noticed = mmap(NULL, sizeof *k.n_noticed, PROT_READ | PROT_WRITE,
                                           MAP_SHARED | MAP_ANONYMOUS, -1, 0)};
 

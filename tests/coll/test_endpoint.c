@@ -13,6 +13,75 @@ static struct endpoint sample(int rank, int size)
     return e;
 }
 
+/* With a fabric behind it. */
+static struct endpoint sample_with_fabric(int rank, int size)
+{
+    struct endpoint e = sample(rank, size);
+
+    e.fabric = (struct endpoint_fabric){.name = "verbs;ofi_rxm",
+                                        .half = "public",
+                                        .len = {16, FABRIC_ADDRESS},
+                                        .address = {"first", "second"}};
+    return e;
+}
+
+static void test_fabric_round_trip(void **state)
+{
+    struct endpoint in = sample_with_fabric(1, 3), out;
+    struct buf b = {0};
+    struct err err;
+
+    (void)state;
+    endpoint_pack(&in, &b);
+    assert_int_equal(b.len,
+                     ENDPOINT_BYTES + FABRIC_NAME + SEAL_PUBLIC + 2 + 16 + 2 + FABRIC_ADDRESS);
+    assert_int_equal(endpoint_parse(b.data, b.len, &out, &err), 0);
+    assert_memory_equal(&in, &out, sizeof in);
+    buf_fini(&b);
+}
+
+/* Every shorter length, one byte more, and what fields must not hold. */
+static void test_fabric_damaged(void **state)
+{
+    static const struct {
+        size_t at;
+        uint8_t value;
+        const char *says;
+    } bad[] = {
+        {ENDPOINT_BYTES, 0, "whose name"},
+        {ENDPOINT_BYTES + FABRIC_NAME - 1, 'x', "whose name"},
+        {ENDPOINT_BYTES + FABRIC_NAME + SEAL_PUBLIC, 2, "want 1 to 256"},
+        {ENDPOINT_BYTES + FABRIC_NAME + SEAL_PUBLIC + 1, 0, "want 1 to 256"},
+        {ENDPOINT_BYTES + FABRIC_NAME + SEAL_PUBLIC + 2 + 16, 0, "want"},
+        {ENDPOINT_BYTES + FABRIC_NAME + SEAL_PUBLIC + 2 + 16 + 1, 1, "want 1 to 256"},
+    };
+    struct endpoint in = sample_with_fabric(1, 3), out;
+    struct buf b = {0};
+    struct err err;
+
+    (void)state;
+    endpoint_pack(&in, &b);
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        const uint8_t before = b.data[bad[i].at];
+
+        b.data[bad[i].at] = bad[i].value;
+        assert_int_equal(endpoint_parse(b.data, b.len, &out, &err), ERR_PROTO);
+        if (!strstr(err.msg, bad[i].says))
+            fail_msg("row %zu: %s", i, err.msg);
+        b.data[bad[i].at] = before;
+    }
+    for (size_t len = ENDPOINT_BYTES + 1; len < b.len; len++) {
+        uint8_t *exact = malloc(len);
+
+        memcpy(exact, b.data, len);
+        assert_int_equal(endpoint_parse(exact, len, &out, &err), ERR_PROTO);
+        free(exact);
+    }
+    buf_append(&b, "", 1);
+    assert_int_equal(endpoint_parse(b.data, b.len, &out, &err), ERR_PROTO);
+    buf_fini(&b);
+}
+
 static void test_round_trip(void **state)
 {
     (void)state;
@@ -252,7 +321,8 @@ static void test_sources(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),       cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_round_trip),       cmocka_unit_test(test_fabric_round_trip),
+        cmocka_unit_test(test_fabric_damaged),   cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_every_length),     cmocka_unit_test(test_addresses),
         cmocka_unit_test(test_socket_addresses), cmocka_unit_test(test_prepare_arguments),
         cmocka_unit_test(test_peer_blobs),       cmocka_unit_test(test_sources),

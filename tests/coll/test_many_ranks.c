@@ -28,7 +28,6 @@ struct member {
 struct crowd {
     int size;
     rank_fn *fn;
-    const void *arg;
     enum coll_encrypt encrypt;
     struct buf *blobs; /* [size] */
     struct member *members;
@@ -60,7 +59,7 @@ static void *member_main(void *arg)
     if (connect_member(m, &err) < 0)
         m->rc = unexpected(&m->v, "%s", err.msg);
     else
-        m->rc = m->crowd->fn(m->c, m->crowd->arg, &m->v);
+        m->rc = m->crowd->fn(m->c, NULL, &m->v);
     pthread_barrier_wait(&m->crowd->barrier); /* a rank that leaves early is a lost rank */
     coll_free(m->c);
     return NULL;
@@ -78,16 +77,18 @@ static void start_member(struct crowd *w, int r)
     pthread_attr_destroy(&attr);
 }
 
-static void run_crowd(int size, enum coll_encrypt encrypt, rank_fn *fn, const void *arg)
+/* fabric: as in struct coll_tcp_options. */
+static void run_crowd(int size, enum coll_encrypt encrypt, const char *fabric, rank_fn *fn)
 {
-    struct crowd w = {.size = size, .fn = fn, .arg = arg, .encrypt = encrypt};
+    struct crowd w = {.size = size, .fn = fn, .encrypt = encrypt};
     struct err err;
 
     w.blobs = xcalloc((size_t)size, sizeof *w.blobs);
     w.members = xcalloc((size_t)size, sizeof *w.members);
     pthread_barrier_init(&w.barrier, NULL, (unsigned)size);
     for (int r = 0; r < size; r++) {
-        const struct coll_tcp_options o = {.rank = r, .size = size, .encrypt = encrypt};
+        const struct coll_tcp_options o = {
+            .rank = r, .size = size, .encrypt = encrypt, .fabric = fabric};
 
         if (coll_tcp_prepare(&o, &w.members[r].c, &err) < 0)
             fail_msg("rank %d: %s", r, err.msg);
@@ -292,7 +293,7 @@ static void test_sparse(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
-        run_crowd(sizes[i], i % 2 ? COLL_ENCRYPT_ON : COLL_ENCRYPT_OFF, all_of_them, NULL);
+        run_crowd(sizes[i], i % 2 ? COLL_ENCRYPT_ON : COLL_ENCRYPT_OFF, NULL, all_of_them);
         forget_sums();
     }
 }
@@ -312,6 +313,16 @@ static void test_near(void **state)
                     assert_true(mesh_is_near(size, a, b));
             }
         }
+}
+
+/* A fabric's window is one of messages, while TCP's holds more small ones. */
+static void test_over_fabric(void **state)
+{
+    (void)state;
+    if (!ranks_have_fabric())
+        skip();
+    run_crowd(MESH_ALL_PAIRS + 3, COLL_ENCRYPT_OFF, "tcp;ofi_rxm", all_of_them);
+    forget_sums();
 }
 
 static int some_sums(struct coll *c, const void *arg, struct verdict *v)
@@ -335,7 +346,7 @@ static void test_a_thousand(void **state)
                       (long long)r.rlim_max);
         skip();
     }
-    run_crowd(MOST, COLL_ENCRYPT_OFF, some_sums, NULL);
+    run_crowd(MOST, COLL_ENCRYPT_OFF, NULL, some_sums);
     forget_sums();
 }
 
@@ -344,6 +355,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_near),
         cmocka_unit_test(test_sparse),
+        cmocka_unit_test(test_over_fabric),
         cmocka_unit_test(test_a_thousand),
     };
 

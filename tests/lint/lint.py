@@ -24,6 +24,7 @@ LIBRARIES = [
     (r"(jpeglib|jerror)\.h", {"data"}),
     (r"png\.h", {"data", "see"}),
     (r"xxhash\.h", {"base"}),
+    (r"rdma/", {"plugin"}),
     (r"(sys/)?socket\.h|netinet/|netdb\.h|arpa/", {"net", "coll", "daemon", "driver", "follower"}),
 ]
 

@@ -1,0 +1,263 @@
+/* fabric - a rank's two lanes, and the form of a link that sends and receives through one.
+ *
+ * Happy path: a call tries, and the lane has room or bytes at once.  Otherwise the caller polls the
+ * lane, first again and again, and then between sleeps.
+ *
+ * Failure modes: the link's socket has ended, so the peer is gone: what it sent before may still
+ * arrive for GRACE_MS.  link_shut ends a wait at once.  A provider that never reports the loss of a
+ * peer holds up nobody. */
+#include "coll/fabric/fabric.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/util.h"
+#include "coll/fabric/lane.h"
+#include "coll/fabric/load.h"
+#include "coll/link_impl.h"
+
+enum {
+    YIELDS = 8,     /* polls before a rank sleeps; on a busy machine each takes a slice */
+    LOOK_MS = 20,   /* the longest sleep, and the time between two looks at the socket */
+    GRACE_MS = 200, /* how long the bytes of a peer that is gone are waited for */
+};
+
+struct fabric {
+    struct lane_terms terms; /* of both lanes */
+    struct lane *lane[COLL_CHANNELS];
+    uint8_t own_half[SEAL_PUBLIC];
+};
+
+/* ---- the form of a link ---- */
+
+struct link_fabric {
+    struct link base; /* first */
+    struct lane *lane;
+    int rank;
+    atomic_int is_shut; /* by link_shut, of any thread */
+};
+
+/* One wait: for room, or for bytes. */
+struct wait {
+    int n_polls;
+    int64_t until_ns, looked_ns, gone_ns; /* 0: not yet */
+};
+
+static struct link_fabric *link_fabric_of(struct link *k)
+{
+    return container_of(k, struct link_fabric, base);
+}
+
+/* Look whether the wait has to end. */
+static int fabric_look(struct link_fabric *k, struct wait *w, struct err *err)
+{
+    const int64_t now = clock_mono_ns();
+
+    if (!w->until_ns)
+        w->until_ns = link_limit_ns(&k->base);
+    w->looked_ns = now;
+    if (!w->gone_ns && link_is_gone(&k->base))
+        w->gone_ns = now;
+    if (w->gone_ns && now - w->gone_ns > GRACE_MS * INT64_C(1000000))
+        return link_closed(err);
+    return now > w->until_ns ? link_stalled(err) : 0;
+}
+
+/* Make progress, or sleep until there may be some. */
+static int fabric_wait(struct link_fabric *k, struct wait *w, struct err *err)
+{
+    const int n = lane_poll(k->lane, err);
+
+    if (n < 0)
+        return n;
+    if (atomic_load(&k->is_shut))
+        return link_closed(err);
+    if (++w->n_polls < YIELDS) {
+        if (n == 0)
+            sched_yield();
+        return 0;
+    }
+    if (n == 0)
+        lane_sleep(k->lane, w->gone_ns ? -1 : k->base.fd, LOOK_MS);
+    if (clock_mono_ns() - w->looked_ns < LOOK_MS * INT64_C(1000000) && !w->gone_ns)
+        return 0;
+    return fabric_look(k, w, err);
+}
+
+static int fabric_send(struct link *base, const void *data, size_t n_bytes, struct err *err)
+{
+    struct link_fabric *k = link_fabric_of(base);
+    const uint8_t *from = data;
+    struct wait w = {0};
+    int rc = 0;
+
+    while (n_bytes && rc == 0) {
+        const int64_t n = lane_send(k->lane, k->rank, from, n_bytes, err);
+
+        if (n < 0)
+            return (int)n;
+        from += n;
+        n_bytes -= (size_t)n;
+        if (n > 0)
+            w = (struct wait){0};
+        else
+            rc = fabric_wait(k, &w, err);
+    }
+    return rc;
+}
+
+static int fabric_recv(struct link *base, void *to, size_t n_bytes, struct err *err)
+{
+    struct link_fabric *k = link_fabric_of(base);
+    uint8_t *at = to;
+    struct wait w = {0};
+    int rc = 0;
+
+    while (n_bytes && rc == 0) {
+        const int64_t n = lane_recv(k->lane, k->rank, at, n_bytes, err);
+
+        if (n < 0)
+            return (int)n;
+        at += n;
+        n_bytes -= (size_t)n;
+        if (n > 0)
+            w = (struct wait){0};
+        else
+            rc = fabric_wait(k, &w, err);
+    }
+    return rc;
+}
+
+static int fabric_flush(struct link *base, struct err *err)
+{
+    struct link_fabric *k = link_fabric_of(base);
+    struct wait w = {0};
+    int rc = 0;
+
+    while (lane_n_sending(k->lane, k->rank) && rc == 0)
+        rc = fabric_wait(k, &w, err);
+    return rc;
+}
+
+static void fabric_shut(struct link *base) { atomic_store(&link_fabric_of(base)->is_shut, 1); }
+
+static const struct link_ops link_fabric_ops = {
+    .send = fabric_send, .recv = fabric_recv, .flush = fabric_flush, .shut = fabric_shut};
+
+struct link *link_over_fabric(struct fabric *f, enum coll_channel ch, int r)
+{
+    struct link_fabric *k = xcalloc(1, sizeof *k);
+
+    k->base.ops = &link_fabric_ops;
+    k->lane = f->lane[ch];
+    k->rank = r;
+    atomic_init(&k->is_shut, 0);
+    return &k->base;
+}
+
+/* ---- life ---- */
+
+static int open_lanes(struct fabric *f, const char *provider, const char *ip, struct err *err)
+{
+    int rc = fabric_load(&f->terms.ops, err);
+
+    if (rc == 0)
+        rc = seal_own_new(&f->terms.own, f->own_half, err);
+    for (int ch = 0; ch < COLL_CHANNELS && rc == 0; ch++)
+        rc = lane_new(&f->terms, provider, ip, (enum coll_channel)ch, &f->lane[ch], err);
+    return rc;
+}
+
+/* A network whose library is missing is a pity with "auto", and an error by its name. */
+int fabric_new(const char *provider, const char *ip, int rank, int size, struct fabric **out,
+               struct err *err)
+{
+    const int is_auto = !strcmp(provider, "auto");
+    const char *name = is_auto ? fabric_likely("") : provider;
+    struct fabric *f;
+    int rc;
+
+    *out = NULL;
+    if (!name)
+        return 0;
+    f = xcalloc(1, sizeof *f);
+    f->terms.rank = rank;
+    f->terms.size = size;
+    f->terms.half = xcalloc((size_t)size, sizeof *f->terms.half);
+    rc = open_lanes(f, name, ip, err);
+    if (rc == 0) {
+        *out = f;
+        return 0;
+    }
+    fabric_free(f);
+    if (!is_auto)
+        return err_wrap(err, "cluster.fabric: %.48s", provider);
+    log_info("links between ranks go by TCP, not by %s: %s", name, err->msg);
+    return 0;
+}
+
+void fabric_free(struct fabric *f)
+{
+    if (!f)
+        return;
+    for (int ch = 0; ch < COLL_CHANNELS; ch++)
+        lane_free(f->lane[ch]);
+    EVP_PKEY_free(f->terms.own);
+    free(f->terms.half);
+    OPENSSL_cleanse(f, sizeof *f);
+    free(f);
+}
+
+void fabric_describe(const struct fabric *f, struct endpoint_fabric *out)
+{
+    *out = (struct endpoint_fabric){0};
+    memcpy(out->name, fabric_name(f), strlen(fabric_name(f)));
+    memcpy(out->half, f->own_half, sizeof out->half);
+    for (int ch = 0; ch < COLL_CHANNELS; ch++) {
+        const void *at = f->terms.ops->address(lane_port(f->lane[ch]), &out->len[ch]);
+
+        memcpy(out->address[ch], at, out->len[ch]);
+    }
+}
+
+int fabric_meet(struct fabric *f, int r, const struct endpoint_fabric *e, struct err *err)
+{
+    int rc = 0;
+
+    memcpy(f->terms.half[r], e->half, SEAL_PUBLIC);
+    for (int ch = 0; ch < COLL_CHANNELS && rc == 0; ch++)
+        rc = lane_add(f->lane[ch], r, e->address[ch], e->len[ch], err);
+    return rc;
+}
+
+int fabric_begin(struct fabric *f, const uint8_t key[PROOF_KEY], int hides, struct err *err)
+{
+    int rc = 0;
+
+    memcpy(f->terms.key, key, PROOF_KEY);
+    f->terms.hides = hides;
+    for (int ch = 0; ch < COLL_CHANNELS && rc == 0; ch++)
+        rc = lane_begin(f->lane[ch], err);
+    return rc;
+}
+
+const char *fabric_name(const struct fabric *f)
+{
+    return f->terms.ops->name(lane_port(f->lane[0]));
+}
+
+int64_t fabric_n_strangers(const struct fabric *f)
+{
+    int64_t n = 0;
+
+    for (int ch = 0; ch < COLL_CHANNELS; ch++)
+        n += lane_n_strangers(f->lane[ch]);
+    return n;
+}
