@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -20,6 +21,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "coll/device.h"
+#include "coll/fabric/port.h"
 #include "coll/tcp.h"
 #include "op/control.h"
 #include "step/faults.h"
@@ -34,7 +36,8 @@ struct engine {
     const struct plugin *plugin; /* NULL: the CPU computes */
     struct faults *faults;       /* faults on purpose */
     int has_secret;
-    int told_strangers;     /* 1: a warning about strangers was sent in the present formation */
+    int told_strangers;       /* 1: a warning about strangers was sent in the present formation */
+    char fabric[FABRIC_NAME]; /* over which the links go, as last reported; "": by TCP */
     const char *protection; /* how links are protected, as last reported; NULL: not reported yet */
 
     /* Guards the pointer `coll`: the loop may abort the coll while this thread makes, uses or frees
@@ -149,7 +152,8 @@ static int make_tcp(const struct engine *e, const struct cmd *c, struct coll **o
                                        .bind = c->prepare.address,
                                        .encrypt = engine_encryption(e),
                                        .share_memory =
-                                           cluster->shared_memory == CLUSTER_SHARED_MEMORY_AUTO};
+                                           cluster->shared_memory == CLUSTER_SHARED_MEMORY_AUTO,
+                                       .fabric = cluster->fabric};
     int rc = coll_tcp_prepare(&o, out, err);
 
     if (rc < 0)
@@ -251,6 +255,17 @@ static void tell_protection(struct engine *e)
     e->protection = now;
 }
 
+/* Report what the links' bytes go over, whenever that changes. */
+static void tell_fabric(struct engine *e)
+{
+    const char *now = coll_tcp_fabric(e->coll) ? coll_tcp_fabric(e->coll) : "";
+
+    if (strcmp(e->fabric, now) != 0)
+        log_info("the links between ranks go over %s%s", *now ? now : "TCP",
+                 coll_tcp_n_shared(e->coll) ? ", but for those within a machine" : "");
+    snprintf(e->fabric, sizeof e->fabric, "%s", now);
+}
+
 static int connect_tcp(struct engine *e, const struct cmd *c, int64_t deadline_ms, struct err *err)
 {
     int n = c->form.n_endpoints;
@@ -265,8 +280,10 @@ static int connect_tcp(struct engine *e, const struct cmd *c, int64_t deadline_m
     rc = coll_tcp_connect(e->coll, blob, len, deadline_ms, err);
     free(blob);
     free(len);
-    if (rc == 0 && n > 1)
+    if (rc == 0 && n > 1) {
         tell_protection(e);
+        tell_fabric(e);
+    }
     return rc;
 }
 

@@ -242,6 +242,7 @@ static const struct row {
     {"cluster.on_divergence", "heal"},
     {"cluster.encrypt", "on"},
     {"cluster.shared_memory", "off"},
+    {"cluster.fabric", "tcp;ofi_rxm", .written = "\"tcp;ofi_rxm\""},
     {"cluster.notice", "test -e /run/leaves", .written = "\"test -e /run/leaves\""},
     {"cluster.deadlines.gather", "1"},
     {"cluster.deadlines.ready", "2"},
