@@ -25,7 +25,8 @@
 
 enum {
     YIELDS = 8,     /* polls before a rank sleeps; on a busy machine each takes a slice */
-    LOOK_MS = 20,   /* the longest sleep, and the time between two looks at the socket */
+    SLEEP_MS = 1,   /* the longest sleep: a provider may need to be polled though its fd is quiet */
+    LOOK_MS = 20,   /* the time between two looks at the socket */
     GRACE_MS = 200, /* how long the bytes of a peer that is gone are waited for */
 };
 
@@ -85,7 +86,7 @@ static int fabric_wait(struct link_fabric *k, struct wait *w, struct err *err)
         return 0;
     }
     if (n == 0)
-        lane_sleep(k->lane, w->gone_ns ? -1 : k->base.fd, LOOK_MS);
+        lane_sleep(k->lane, w->gone_ns ? -1 : k->base.fd, SLEEP_MS);
     if (clock_mono_ns() - w->looked_ns < LOOK_MS * INT64_C(1000000) && !w->gone_ns)
         return 0;
     return fabric_look(k, w, err);
