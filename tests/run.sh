@@ -30,6 +30,8 @@
 #                               `format lint` does both, as the hook tests/hooks/pre-commit does
 #   tests/run.sh sim [N]        N schedules of the protocol, a million, of each kind under a fake
 #                               network; session_sim --show SEED tells one, line by line
+#   tests/run.sh crowd [N]      N schedules, 1,000, in which ranks of 100,000 are lost while they
+#                               train and while the others form
 #   tests/run.sh cluster        the tests with real launchers: Slurm, MPICH, Open MPI, torchrun,
 #                               sshd, pods of Kubernetes.  It installs what it can (deploy/deps.sh
 #                               --cluster), as `all` does; a test tells what it lacks
@@ -508,6 +510,22 @@ do_sim() # N
     done
 }
 
+# As many processes as processors, with a part of the schedules each; each needs 2 GiB of memory.
+do_crowd() # N
+{
+    local dir=build$suffix n=$1 k children=() program status=0
+    program=$dir/tests/session/test_session_crowd_many
+    [[ $n =~ ^[1-9][0-9]*$ ]] || { add_failure "crowd $n: want how many schedules"; return; }
+    configure "$dir" release && build "$dir" tests/session/test_session_crowd_many || return
+    say "$n schedules of 100,000 ranks"
+    for ((k = 0; k < $(nproc) && k < n; k++)); do
+        "$program" $(((n + $(nproc) - 1 - k) / $(nproc))) $((1 + k * n)) &
+        children+=($!)
+    done
+    for k in "${children[@]}"; do wait "$k" || status=1; done
+    if [ $status = 0 ]; then passed=$((passed + 1)); else add_failure crowd; fi
+}
+
 do_soak() # MINUTES
 {
     configure_and_build "build$suffix" release || return
@@ -785,7 +803,7 @@ if [ -x bin/dpdriver ] && [ "$what" != gpu ] && [[ $what != -* ]]; then
     finish
 fi
 case $what in
-lint | format | sim | soak | driver_lost | networks | gpu | clang | tsan | fuzz | -*) ;;
+lint | format | sim | crowd | soak | driver_lost | networks | gpu | clang | tsan | fuzz | -*) ;;
 '') find_torch ;;
 *) find_torch install ;;
 esac
@@ -801,6 +819,7 @@ all) do_all "${2:-20}" gcc clang asan tsan ;;
 ci) is_ci=yes && do_all "${2:-20}" gcc asan tsan ;;
 fuzz) do_part fuzz "${2:-20}" ;;
 sim) do_sim "${2:-1000000}" ;;
+crowd) do_crowd "${2:-1000}" ;;
 cluster) do_named e2e/launch e2e/slurm e2e/hosts e2e/ssh e2e/kubernetes ;;
 soak) do_soak "${2:-30}" ;;
 driver_lost) do_driver_lost "${2:-20}" ;;
