@@ -141,7 +141,7 @@ void __wrap_snapshot_take_rest(struct snapshot *p)
     __real_snapshot_take_rest(p);
 }
 
-/* The first parameter as each step finds it.  A checkpoint is written before the next one begins. */
+/* The first parameter as each step finds it.  A checkpoint is written before the next begins. */
 static void note_parameter(void *arg, struct trainer *t, int64_t step)
 {
     float *found = arg;
