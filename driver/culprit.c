@@ -164,9 +164,8 @@ static int search_operators(struct search *s, struct buf *out, struct err *err)
 {
     char *set = xasprintf("report.operators=%lld", (long long)s->step);
     const char *const sets[] = {set, NULL};
-    const struct listed *of[SIDES];
+    struct operators_common common = {.batches = 0};
     struct operators list[SIDES] = {{NULL}};
-    int64_t n_common = 0;
     int rc = 0;
 
     for (int k = 0; k < SIDES && rc == 0; k++) {
@@ -175,12 +174,16 @@ static int search_operators(struct search *s, struct buf *out, struct err *err)
             rc = search_read(s, k, &list[k], err);
     }
     search_clear(s);
-    if (rc == 0 && operators_differ(&list[0], &list[1], &n_common, of)) {
-        rc = tell_operator(s, of, out, err);
+    if (rc == 0)
+        common = operators_compare(&list[0], &list[1]);
+    if (rc == 0 && common.first[0]) {
+        rc = tell_operator(s, common.first, out, err);
         rc = rc < 0 ? rc : 1;
-    } else if (rc == 0 && n_common == 0)
+    } else if (rc == 0 && common.batches == 0)
         buf_printf(out, "no operator had the same samples in both, as with another number of ranks "
                         "without strategy.shards; ");
+    else if (rc == 0 && common.tensors == 0)
+        buf_printf(out, "no operator is in both networks; ");
     else if (rc == 0)
         buf_printf(out, "all operators' tensors are the same; ");
     for (int k = 0; k < SIDES; k++)
@@ -213,5 +216,7 @@ int culprit_find(const struct culprit *c, int64_t step, struct buf *out, struct 
     struct search s = {.c = c, .step = step};
     const int rc = search_operators(&s, out, err);
 
-    return rc == 0 ? search_gradients(&s, out, err) : rc < 0 ? rc : 0;
+    if (rc == 0)
+        return search_gradients(&s, out, err);
+    return rc < 0 ? rc : 0;
 }

@@ -4,6 +4,7 @@
 #include "driver/gap.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/util.h"
 
@@ -24,12 +25,13 @@ static void gap_add(struct gap *g, const float *x, const float *y, int64_t from,
     for (int64_t i = 0; i < n; i++) {
         const double d = gap_of(x[i], y[i]);
 
-        if (!(d > 0))
+        if (!memcmp(&x[i], &y[i], sizeof *x))
             continue;
-        if (g->n_other == 0 || d > gap_of((float)g->x, (float)g->y)) {
+        if (g->n_other == 0 || d > g->most) {
             g->at = from + i;
-            g->x = (double)x[i];
-            g->y = (double)y[i];
+            g->x = x[i];
+            g->y = y[i];
+            g->most = d;
         }
         g->n_other++;
     }
@@ -64,7 +66,11 @@ void gap_put(struct buf *out, const struct st_tensor *t, const struct gap *g)
 {
     char shape[SHAPE_TEXT_LEN];
 
-    buf_printf(out, "%lld of %lld numbers of %s, by up to %.3g (element %lld: %.9g and %.9g)",
-               (long long)g->n_other, (long long)g->n, shape_text(&t->shape, shape),
-               gap_of((float)g->x, (float)g->y), (long long)g->at, g->x, g->y);
+    buf_printf(out, "%lld of %lld numbers of %s, ", (long long)g->n_other, (long long)g->n,
+               shape_text(&t->shape, shape));
+    if (g->most > 0)
+        buf_printf(out, "by up to %.3g", g->most);
+    else
+        buf_printf(out, "in the signs of zeros or the bits of NaNs");
+    buf_printf(out, " (element %lld: %.9g and %.9g)", (long long)g->at, (double)g->x, (double)g->y);
 }

@@ -10,9 +10,10 @@
 
 struct gap {
     int64_t n;       /* numbers of each */
-    int64_t n_other; /* that differ; numbers that are undefined in both do not */
+    int64_t n_other; /* that have other bits */
     int64_t at;      /* the place of the largest difference */
-    double x, y;     /* the two numbers there */
+    float x, y;      /* the two numbers there */
+    double most;     /* the difference; 0: zeros of other signs, or bits of undefined numbers */
 };
 
 /* Compare the tensors called `name`. */

@@ -1,7 +1,7 @@
 /* operators - the lists that report.operators has a run write (train/listing.h): read, and two of
  * them compared.
  *
- * Life:    zeroed -> operators_read -> operators_differ -> operators_fini.
+ * Life:    zeroed -> operators_read -> operators_compare -> operators_fini.
  * Threads: any.
  * Errors:  ERR_IO, ERR_CORRUPT with the file's name. */
 #ifndef DRIVER_OPERATORS_H
@@ -25,15 +25,21 @@ struct listed {
 struct operators {
     struct listed *listed; /* [n] */
     int64_t n;
-    int is_damaged; /* private */
+    int64_t n_lines, damaged; /* private; damaged: the first line that is no object, or 0 */
+};
+
+/* The parts that two lists have in common. */
+struct operators_common {
+    int64_t batches;               /* micro-batches of the same samples */
+    int64_t tensors;               /* of these, of the same operator and name */
+    const struct listed *first[2]; /* the first of those that differ, in both; NULL: none does */
 };
 
 int operators_read(const char *path, struct operators *out, struct err *err);
 void operators_fini(struct operators *o);
 
-/* Compare the tensors that both have: of the same samples, operator and name.  1: some differ, and
- * out[] is the first one, in both.  *n_common: how many there are. */
-int operators_differ(const struct operators *a, const struct operators *b, int64_t *n_common,
-                     const struct listed *out[2]);
+/* The order of tensors is that of the micro-batches of a rank, then that in the micro-batch, then
+ * that of the samples. */
+struct operators_common operators_compare(const struct operators *a, const struct operators *b);
 
 #endif

@@ -89,7 +89,7 @@ static int compute_culprit(void *arg, int side, const char *name, int64_t step,
                            const char *const *sets, struct err *err)
 {
     struct parted_search *s = arg;
-    const struct span_of_steps steps = {step - 1, step};
+    const struct span_of_steps steps = {min_i64(s->p->past, step - 1), step};
 
     return replay_steps(s->p->options, s->p->run[side], steps, sets, &s->a, name, err);
 }

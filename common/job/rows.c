@@ -415,8 +415,8 @@ static const struct option last_rows[] = {
          "The tensors that each operator reads and writes in this step are listed in "
          "operators-N.jsonl, with their hashes; the first step of a run is 1. With 0 none are."},
     {"report.tensor", OPT_INT, AT(report.tensor), "0", 0, 1e9, .flags = OPT_RESUME,
-     .help = "The numbers of this one of the tensors that report.operators lists are written to "
-             "tensor-N.safetensors; the list begins with 1. With 0 none are."},
+     .help = "The tensor with this number in the list of report.operators has its numbers written "
+             "to tensor-N.safetensors; the list begins with 1. With 0 none has."},
     {"report.tensorboard", OPT_BOOL, AT(report.tensorboard), "false", .flags = OPT_RESUME,
      .help = "With true, the run directory has a folder tensorboard with the run's numbers, for "
              "`tensorboard --logdir`. With up to 100 classes it has each validation's confusion "

@@ -1,5 +1,5 @@
-/* step_impl - what the files of a stepper share: step.c, flight.c, parts.c, flip.c, sums.c and
- * witness.c.
+/* step_impl - what the files of a stepper share: step.c, flight.c, parts.c, flip.c, sights.c,
+ * sums.c and witness.c.
  *
  * Threads: as step.h. */
 #ifndef STEP_STEP_IMPL_H

@@ -24,54 +24,87 @@ int listing_rests(const struct trainer *t, int64_t n_steps)
 
 /* ---- gathering ---- */
 
-/* Bytes of each rank, of which the longest has `room`. */
-struct parts {
-    int64_t *n; /* [n_ranks] */
-    char *data; /* [n_ranks * room] */
-    size_t room;
+enum { GATHERED = 1 << 16, LEAST_PIECE = 1 << 14, LISTING_SHORT = 1 };
+
+/* Bytes travel in pieces of `size`: this rank's, and those of all ranks.  Rank 0 keeps them. */
+struct pieces_gathered {
+    int64_t *n; /* [n_ranks]: bytes of each rank */
+    size_t size;
+    char *own, *all;
+    struct buf *part; /* [n_ranks]; NULL on other ranks */
 };
 
-static int parts_gather(struct trainer *t, const struct buf *mine, struct parts *p, struct err *err)
+static void gathered_fini(struct pieces_gathered *g, int n_ranks)
 {
-    const int64_t n = (int64_t)mine->len;
-    char *padded = NULL;
-    int rc;
+    for (int r = 0; g->part && r < n_ranks; r++)
+        buf_fini(&g->part[r]);
+    free(g->part);
+    free(g->all);
+    free(g->own);
+    free(g->n);
+}
 
-    p->n = xcalloc((size_t)t->n_ranks, sizeof *p->n);
-    rc = step_allgather(&t->step, PHASE_UPDATE, &n, sizeof n, p->n, err);
-    for (int r = 0; r < t->n_ranks && rc == 0; r++)
-        p->room = (size_t)max_i64((int64_t)p->room, p->n[r]);
-    if (rc < 0 || p->room == 0)
-        return rc;
-    rc = try_alloc((void **)&padded, p->room, "tensors of operators", err);
-    if (rc == 0)
-        rc =
-            try_alloc((void **)&p->data, p->room * (size_t)t->n_ranks, "tensors of operators", err);
-    if (rc == 0) {
-        memset(padded, 0, p->room);
-        memcpy(padded, mine->data, mine->len);
-        rc = step_allgather(&t->step, PHASE_UPDATE, padded, p->room, p->data, err);
+/* Rank 0 adds the pieces that begin at byte `at` of each rank.  Fails with ERR_NOMEM. */
+static int take_pieces(struct pieces_gathered *g, int n_ranks, int64_t at, struct err *why)
+{
+    int rc = 0;
+
+    for (int r = 0; r < n_ranks && rc == 0; r++) {
+        const int64_t n = min_i64(g->n[r] - at, (int64_t)g->size);
+
+        if (n > 0)
+            rc = buf_try_append(&g->part[r], g->all + g->size * (size_t)r, (size_t)n,
+                                "tensors of operators", why);
     }
-    free(padded);
     return rc;
 }
 
-/* Put what all ranks have in the place of what this one has. */
-static int listing_gather(struct trainer *t, struct buf *mine, struct err *err)
+/* All ranks send all of their pieces, whether or not rank 0 has room for them.  LISTING_SHORT: it
+ * has not, and *why says so. */
+static int gather_pieces(struct trainer *t, const struct buf *mine, struct pieces_gathered *g,
+                         struct err *why, struct err *err)
 {
-    struct parts p = {NULL};
-    int rc = 0;
+    const int64_t n = (int64_t)mine->len;
+    int64_t longest = 0;
+    int is_short = 0, rc = step_allgather(&t->step, PHASE_UPDATE, &n, sizeof n, g->n, err);
 
-    if (t->n_ranks == 1)
+    for (int r = 0; r < t->n_ranks && rc == 0; r++) {
+        longest = max_i64(longest, g->n[r]);
+        if (g->n[r] < 0)
+            rc = err_set(err, ERR_PEER, "rank %d has %lld bytes of tensors, want 0 or more", r,
+                         (long long)g->n[r]);
+    }
+    for (int64_t at = 0; at < longest && rc == 0; at += (int64_t)g->size) {
+        memset(g->own, 0, g->size);
+        if (at < n)
+            memcpy(g->own, mine->data + at, (size_t)min_i64(n - at, (int64_t)g->size));
+        rc = step_allgather(&t->step, PHASE_UPDATE, g->own, g->size, g->all, err);
+        if (rc == 0 && g->part && !is_short)
+            is_short = take_pieces(g, t->n_ranks, at, why) < 0;
+    }
+    return rc == 0 && is_short ? LISTING_SHORT : rc;
+}
+
+/* Rank 0 puts what all ranks have in the place of what it has. */
+static int listing_gather(struct trainer *t, struct buf *mine, struct err *why, struct err *err)
+{
+    const size_t n_ranks = (size_t)t->n_ranks;
+    struct pieces_gathered g = {.size = (size_t)max_i64(GATHERED / t->n_ranks, LEAST_PIECE)};
+    int rc;
+
+    if (n_ranks == 1)
         return 0;
-    rc = parts_gather(t, mine, &p, err);
-    if (rc == 0)
+    g.n = xcalloc(n_ranks, sizeof *g.n);
+    g.own = xcalloc(1, g.size);
+    g.all = xcalloc(n_ranks, g.size);
+    g.part = t->rank == 0 ? xcalloc(n_ranks, sizeof *g.part) : NULL;
+    rc = gather_pieces(t, mine, &g, why, err);
+    if (rc == 0 && g.part)
         buf_clear(mine);
-    for (int r = 0; r < t->n_ranks && rc == 0 && p.room > 0; r++)
-        rc = buf_try_append(mine, p.data + p.room * (size_t)r, (size_t)p.n[r],
-                            "tensors of operators", err);
-    free(p.n);
-    free(p.data);
+    for (size_t r = 0; r < n_ranks && rc == 0 && g.part; r++)
+        if (buf_try_append(mine, g.part[r].data, g.part[r].len, "tensors of operators", why) < 0)
+            rc = LISTING_SHORT;
+    gathered_fini(&g, t->n_ranks);
     return rc;
 }
 
@@ -105,11 +138,16 @@ static int kept_add(struct kept *k, const json_t *line, const struct sights *l, 
     struct st_tensor t = {.dtype = DTYPE_F32, .shape = {.n = (int)json_array_size(shape)}};
     int is_whole = t.shape.n <= SHAPE_MAX_DIMS;
 
+    size_t left = (l->values.len - *at) / sizeof(float);
+
     for (int i = 0; is_whole && i < t.shape.n; i++) {
-        t.shape.dim[i] = json_integer_value(json_array_get(shape, (size_t)i));
-        is_whole = t.shape.dim[i] >= 0 && t.shape.dim[i] <= (int64_t)l->values.len;
+        const int64_t n = json_integer_value(json_array_get(shape, (size_t)i));
+
+        is_whole = n >= 0 && (size_t)n <= left;
+        left /= is_whole && n > 0 ? (size_t)n : 1; /* so that no product overflows */
+        t.shape.dim[i] = n;
     }
-    if (!is_whole || st_bytes(&t) > l->values.len - *at)
+    if (!is_whole || (t.shape.n == 0 && left == 0))
         return err_set(err, ERR_PEER, "a rank sent %zu bytes of tensors, and its list has more",
                        l->values.len);
     t.name = xasprintf("%lld", (long long)json_integer_value(json_object_get(line, "first")));
@@ -185,15 +223,20 @@ static void listing_write(struct trainer *t, int64_t n_steps)
 int listing_tell(struct trainer *t, int64_t n_steps, struct err *err)
 {
     struct sights *l = &t->step.sights;
-    int rc;
+    struct err why, ignored;
+    int is_short = 0, rc;
 
     if (t->job->report.operators != n_steps)
         return 0;
-    rc = listing_gather(t, &l->lines, err);
-    if (rc == 0 && t->job->report.tensor > 0)
-        rc = listing_gather(t, &l->values, err);
-    if (rc < 0 && t->rank == 0)
-        listing_warn(t, n_steps, "gathered, so they could not be written", err);
+    rc = listing_gather(t, &l->lines, &why, err);
+    if (rc >= 0 && t->job->report.tensor > 0)
+        is_short = rc > 0;
+    if (rc >= 0 && t->job->report.tensor > 0)
+        rc = listing_gather(t, &l->values, is_short ? &ignored : &why, err);
+    if (rc == 0 && is_short)
+        rc = LISTING_SHORT;
+    if (rc != 0 && t->rank == 0)
+        listing_warn(t, n_steps, "gathered, so they could not be written", rc < 0 ? err : &why);
     else if (rc == 0 && t->rank == 0 && t->o.run_dir)
         listing_write(t, n_steps);
     sights_fini(l);
