@@ -87,6 +87,8 @@ static void lost(struct sim *s, const struct session_event *e)
     if (sim_was_struck(s, INJECT_FREEZE_DRIVER) &&
         strstr(e->text, "it had heard nothing from this driver for 5"))
         return;
+    if (k > 0 && is_outdated(s) && strstr(e->text, "cluster.deadlines.step"))
+        s->struck[k] |= 1u << INJECT_PARTITION; /* the cut cost this rank, too */
     if (k < 1 || !sim_is_true(s, k, e->text))
         sim_fail(s, "node %d is said to be lost, and that is not what befell it: %s", k, e->text);
 }
