@@ -76,11 +76,11 @@ enum cluster_on_divergence { CLUSTER_ON_DIVERGENCE_LIST(WORD_VALUE) };
            "in one network namespace, and cluster.encrypt is not on; off: by TCP, as ranks of "    \
            "different machines do. Either way the order of machines counts: sums go from one to "  \
            "the next where the ranks of each machine have consecutive numbers.")                   \
-    STRING(fabric, "auto",                                                                         \
-           "CPU ranks of different machines exchange gradients by this. auto: by the fastest "     \
-           "network of Slingshot, EFA, Omni-Path and InfiniBand, if all ranks have it and "        \
-           "libfabric, else by TCP; tcp: by TCP; anything else is a provider of libfabric, such "  \
-           "as verbs, which all ranks must have. Ranks connect by TCP in any case.")               \
+    STRING(fabric, "tcp",                                                                          \
+           "CPU ranks of different machines exchange gradients by this. tcp: by TCP; auto: by "    \
+           "the fastest network of Slingshot, EFA, Omni-Path and InfiniBand, if all ranks have "   \
+           "it and libfabric, else by TCP; anything else is a provider of libfabric, such as "     \
+           "verbs, which all ranks must have. Ranks connect by TCP in any case.")                  \
     STRING(notice, "auto",                                                                         \
            "Leave a machine that is about to go away before it does. The news comes, with auto, "  \
            "by the metadata service of AWS, Google Cloud or Azure, on their machines alone; with " \

@@ -203,7 +203,7 @@ static const void *port_address(const struct fabric_port *p, size_t *len)
 static int port_add(struct fabric_port *p, const void *address, size_t len, uint64_t *to,
                     struct err *err)
 {
-    uint8_t room[FABRIC_ADDRESS] = {0};
+    uint8_t room[FABRIC_ADDRESS + 1] = {0}; /* a text among them gets its end */
     fi_addr_t number = FI_ADDR_UNSPEC;
 
     if (len != p->len && has_ip(p->info))
@@ -243,6 +243,8 @@ static int port_send(struct fabric_port *p, uint64_t to, struct fabric_bytes byt
 
     if (rc == -FI_EAGAIN)
         return FABRIC_BUSY;
+    if (rc == -FI_ENOMEM || rc == -FI_EINVAL || rc == -FI_EOPBADSTATE)
+        return port_failed((long)rc, "sending a message", err);
     return rc == 0 ? 0 : err_set(err, ERR_PEER, "libfabric: %s", fi_strerror((int)-rc));
 }
 
@@ -263,7 +265,10 @@ static int poll_failed(struct fabric_port *p, struct fabric_done *done)
 
     if (fi_cq_readerr(p->cq, &e, 0) != 1 || !e.op_context)
         return 0;
-    *done = (struct fabric_done){.op = e.op_context, .has_failed = 1};
+    *done = (struct fabric_done){.op = e.op_context,
+                                 .outcome = e.err == FI_ETRUNC      ? FABRIC_TOO_LONG
+                                            : e.err == FI_ECANCELED ? FABRIC_CANCELED
+                                                                    : FABRIC_FAILED};
     return 1;
 }
 

@@ -39,7 +39,8 @@ enum { RANKS_MAX = 8 };
 static inline size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 
 /* Make a coll of `size` ranks, run fn on each, free.  Returns 0, or 1 with the first complaint
- * printed.  Without libfabric a transport over it is skipped, which is told once.  A forked rank
+ * printed.  Without libfabric a transport over it is skipped, which is told once; those before
+ * TRANSPORTS run with 2 and 3 ranks only.  A forked rank
  * that dies by signal `may_die` does not count as a complaint. */
 int run_ranks(enum transport t, int size, int may_die, rank_fn *fn, const void *arg);
 

@@ -6,12 +6,14 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "../remove_tree.h"
 #include "base/alloc.h"
 #include "base/util.h"
+#include "coll/fabric/fabric.h"
 #include "coll/fabric/lane.h"
 #include "coll/fabric/load.h"
 #include "coll/tcp.h"
@@ -150,18 +152,20 @@ struct fabric_port {
     } inbox[FAKE_MOST];
     struct fabric_done done[FAKE_MOST];
     int n_posted, n_inbox, n_done;
-    int is_busy;     /* send says so, until it is 0 */
-    int is_reversed; /* reports come last first */
-    int breaks;      /* messages cannot be sent */
+    int is_busy;               /* send says so, until it is 0 */
+    int is_reversed;           /* reports come last first */
+    int breaks;                /* messages cannot be sent */
+    enum fabric_outcome comes; /* how messages come */
 };
 
-static struct fabric_port *ports[2];
+static struct fabric_port *ports[3];
 
 static int fake_open(const char *provider, const char *ip, size_t n_bytes, struct fabric_port **out,
                      struct err *err)
 {
     (void)ip, (void)n_bytes, (void)err;
     *out = ports[provider[0] - '0'] = xcalloc(1, sizeof **out);
+    (*out)->breaks = provider[0] == '2';
     return 0;
 }
 
@@ -196,7 +200,8 @@ static int fake_send(struct fabric_port *p, uint64_t to, struct fabric_bytes byt
         return FABRIC_BUSY;
     if (!p->breaks)
         fake_put(ports[to], bytes.at, bytes.n_bytes);
-    p->done[p->n_done++] = (struct fabric_done){.op = op, .has_failed = p->breaks};
+    p->done[p->n_done++] =
+        (struct fabric_done){.op = op, .outcome = p->breaks ? FABRIC_FAILED : FABRIC_DONE};
     return 0;
 }
 
@@ -223,7 +228,8 @@ static int fake_poll(struct fabric_port *p, struct fabric_done *done, int n, str
         free(from.bytes);
         memmove(p->posted, p->posted + 1, (size_t)--p->n_posted * sizeof *p->posted);
         memmove(p->inbox, p->inbox + 1, (size_t)--p->n_inbox * sizeof *p->inbox);
-        p->done[p->n_done++] = (struct fabric_done){.op = to.op, .n_bytes = from.n};
+        p->done[p->n_done++] =
+            (struct fabric_done){.op = to.op, .n_bytes = from.n, .outcome = p->comes};
     }
     while (count < n && p->n_done) {
         done[count++] = p->done[p->is_reversed ? p->n_done - 1 : 0];
@@ -242,13 +248,21 @@ static int fake_add(struct fabric_port *p, const void *address, size_t len, uint
     return 0;
 }
 
+static int fake_sleep_on(struct fabric_port *p, int *has_fd)
+{
+    (void)p;
+    *has_fd = 0;
+    return -1;
+}
+
 static const struct fabric_ops fake = {.open = fake_open,
                                        .close = fake_close,
                                        .add = fake_add,
                                        .memory = fake_memory,
                                        .send = fake_send,
                                        .receive = fake_receive,
-                                       .poll = fake_poll};
+                                       .poll = fake_poll,
+                                       .sleep_on = fake_sleep_on};
 
 /* ---- lanes ---- */
 
@@ -408,6 +422,71 @@ static void test_unreachable(void **state)
     assert_int_equal(lane_n_sending(lanes[0], 1), 0);
     assert_int_equal(lane_send(lanes[0], 1, "x", 1, &err), ERR_PEER);
     assert_non_null(strstr(err.msg, "the fabric cannot reach it"));
+    end_lanes();
+}
+
+/* Link this test with --wrap=fabric_load. */
+static int is_faked;
+
+int __real_fabric_load(const struct fabric_ops **out, struct err *err);
+int __wrap_fabric_load(const struct fabric_ops **out, struct err *err);
+
+int __wrap_fabric_load(const struct fabric_ops **out, struct err *err)
+{
+    *out = &fake;
+    return is_faked ? 0 : __real_fabric_load(out, err);
+}
+
+/* The socket of the peer lives: whoever flushes, receives or sends is told nevertheless. */
+static void test_unreachable_link(void **state)
+{
+    static const uint8_t key[PROOF_KEY] = "of the formation";
+    struct endpoint_fabric e = {.len = {1, 1}};
+    struct fabric *f;
+    struct link *k;
+    struct err err;
+    int pair[2];
+    char byte;
+
+    (void)state;
+    make_terms(0);
+    memcpy(e.half, halves[1], sizeof e.half);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    is_faked = 1;
+    assert_int_equal(fabric_new("2", "", 0, 2, &f, &err), 0);
+    is_faked = 0;
+    assert_int_equal(fabric_meet(f, 1, &e, &err), 0);
+    assert_int_equal(fabric_begin(f, key, 0, &err), 0);
+    k = link_new((struct link_parts){.fd = pair[0], .fabric = f, .rank = 1}, 100000);
+    assert_int_equal(link_send(k, "x", 1, &err), 0);
+    assert_int_equal(link_flush(k, &err), ERR_PEER);
+    assert_int_equal(link_recv(k, &byte, 1, &err), ERR_PEER);
+    assert_non_null(strstr(err.msg, "the fabric cannot reach it"));
+    assert_int_equal(link_send(k, "x", 1, &err), ERR_PEER);
+    link_free(k);
+    close(pair[1]);
+    fabric_free(f);
+    free_terms();
+}
+
+/* A message that is too long is a stranger's; one that fails ends the lane. */
+static void test_outcomes(void **state)
+{
+    struct err err;
+
+    (void)state;
+    begin_lanes(0);
+    ports[1]->comes = FABRIC_TOO_LONG;
+    say(0, "x", 1);
+    poll_both();
+    assert_int_equal(lane_n_strangers(lanes[1]), 1);
+    ports[1]->comes = FABRIC_CANCELED;
+    say(0, "x", 1);
+    poll_both();
+    assert_int_equal(lane_n_strangers(lanes[1]), 1);
+    ports[1]->comes = FABRIC_FAILED;
+    say(0, "x", 1);
+    assert_int_equal(lane_poll(lanes[1], &err), ERR_DEVICE);
     end_lanes();
 }
 
@@ -578,7 +657,8 @@ int main(void)
         cmocka_unit_test(test_marks),       cmocka_unit_test(test_keys_differ),
         cmocka_unit_test(test_keys_change), cmocka_unit_test(test_window),
         cmocka_unit_test(test_bytes),       cmocka_unit_test(test_strangers),
-        cmocka_unit_test(test_unreachable), cmocka_unit_test(test_likely),
+        cmocka_unit_test(test_unreachable), cmocka_unit_test(test_unreachable_link),
+        cmocka_unit_test(test_outcomes),    cmocka_unit_test(test_likely),
         cmocka_unit_test(test_no_provider), cmocka_unit_test(test_offers),
         cmocka_unit_test(test_goes_over),
     };

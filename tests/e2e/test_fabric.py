@@ -59,7 +59,8 @@ class Fabric(training.Case):
 class Auto(training.Case):
     def test_no_network(self):
         """Without a fast network auto is TCP, which is not told."""
-        driver = self.run_driver("--local", n=2, job={**JOB, "train.epochs": 1})
+        driver = self.run_driver("--local", n=2, job={**JOB, "train.epochs": 1,
+                                                      "cluster.fabric": "auto"})
         self.assertNotIn("the links between ranks go over", driver.text)
 
 

@@ -10,6 +10,7 @@
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -71,11 +72,20 @@ static int fabric_look(struct link_fabric *k, struct wait *w, struct err *err)
     return now > w->until_ns ? link_stalled(err) : 0;
 }
 
-/* Make progress, or sleep until there may be some. */
+/* The fabric has lost a message, while the peer's socket says that it lives. */
+static int fabric_lost(struct err *err)
+{
+    return err_set(err, ERR_PEER, "the fabric cannot reach it");
+}
+
+/* Make progress, or sleep until there may be some.  Bytes that had come were taken before. */
 static int fabric_wait(struct link_fabric *k, struct wait *w, struct err *err)
 {
-    const int n = lane_poll(k->lane, err);
+    const int has_failed = lane_has_failed(k->lane, k->rank);
+    const int n = has_failed ? 0 : lane_poll(k->lane, err);
 
+    if (has_failed)
+        return fabric_lost(err);
     if (n < 0)
         return n;
     if (atomic_load(&k->is_shut))
@@ -136,6 +146,16 @@ static int fabric_recv(struct link *base, void *to, size_t n_bytes, struct err *
     return rc;
 }
 
+/* 1: the peer has left, or does within GRACE_MS. */
+static int fabric_left(const struct link_fabric *k)
+{
+    struct pollfd p = {k->base.fd, POLLRDHUP, 0};
+
+    return poll(&p, 1, GRACE_MS) > 0;
+}
+
+/* A peer that leaves behind its last collective may not take the credits for what it has sent.  As
+ * on TCP, whoever waits for its bytes is told that it has left. */
 static int fabric_flush(struct link *base, struct err *err)
 {
     struct link_fabric *k = link_fabric_of(base);
@@ -144,7 +164,9 @@ static int fabric_flush(struct link *base, struct err *err)
 
     while (lane_n_sending(k->lane, k->rank) && rc == 0)
         rc = fabric_wait(k, &w, err);
-    return rc;
+    if (rc == 0 && lane_has_failed(k->lane, k->rank))
+        rc = fabric_lost(err);
+    return rc == ERR_PEER && fabric_left(k) ? 0 : rc;
 }
 
 static void fabric_shut(struct link *base) { atomic_store(&link_fabric_of(base)->is_shut, 1); }

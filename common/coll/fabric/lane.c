@@ -231,6 +231,8 @@ int64_t lane_send(struct lane *l, int r, const void *data, size_t n_bytes, struc
     return rc == FABRIC_BUSY ? 0 : rc < 0 ? rc : (int64_t)n;
 }
 
+int lane_has_failed(const struct lane *l, int r) { return l->peer[r] && l->peer[r]->has_failed; }
+
 int lane_n_sending(const struct lane *l, int r) { return l->peer[r] ? l->peer[r]->n_sending : 0; }
 
 /* Tell the peer what was read, if half a window was and no message has told it. */
@@ -287,7 +289,13 @@ static int lane_arrived(struct lane *l, struct message *m, const struct fabric_d
 {
     struct peer *p;
 
-    if (d->has_failed || !lane_opens(l, m, d->n_bytes, &p)) {
+    if (d->outcome == FABRIC_FAILED)
+        return err_set(err, ERR_DEVICE, "libfabric: a message could not be received");
+    if (d->outcome == FABRIC_CANCELED) {
+        list_push(&l->unposted, m);
+        return lane_post(l, err);
+    }
+    if (d->outcome == FABRIC_TOO_LONG || !lane_opens(l, m, d->n_bytes, &p)) {
         atomic_fetch_add(&l->n_strangers, 1);
     } else {
         if (lane_use(l, p->rank, &p, err) < 0)
@@ -303,7 +311,7 @@ static int lane_arrived(struct lane *l, struct message *m, const struct fabric_d
 static void lane_left(struct lane *l, struct message *m, const struct fabric_done *d)
 {
     m->peer->n_sending--;
-    m->peer->has_failed |= d->has_failed;
+    m->peer->has_failed |= d->outcome != FABRIC_DONE;
     m->peer = NULL;
     list_push(&l->idle, m);
 }

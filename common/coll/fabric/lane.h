@@ -6,7 +6,8 @@
  * messages of the other direction have been read; if none travels, a credit does: a message without
  * bytes, whose numbers are of another row.
  *
- * Memory:  for each rank with which messages were exchanged: room for LANE_ROOM messages.
+ * Memory:  for each rank with which messages were exchanged: room for LANE_ROOM messages, 768 KiB;
+ *          and as much again, and for twice a window, for the lane.
  * Life:    lane_new -> lane_add for every other rank -> lane_begin -> lane_send, lane_recv ... ->
  *          lane_free.
  * Threads: one at a time; but lane_n_strangers from any. */
@@ -50,6 +51,9 @@ int64_t lane_recv(struct lane *l, int r, void *to, size_t n_bytes, struct err *e
 
 /* The messages to rank r that the port has not sent yet. */
 int lane_n_sending(const struct lane *l, int r);
+
+/* 1: a message to rank r was lost on the fabric, so no further one can arrive in order. */
+int lane_has_failed(const struct lane *l, int r);
 
 /* Make progress: how many messages ended or came. */
 int lane_poll(struct lane *l, struct err *err);

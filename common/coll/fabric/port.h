@@ -41,10 +41,17 @@ struct fabric_bytes {
     void *handle; /* memory's */
 };
 
+enum fabric_outcome {
+    FABRIC_DONE,
+    FABRIC_TOO_LONG, /* a message came that is longer than the room for it */
+    FABRIC_CANCELED,
+    FABRIC_FAILED,
+};
+
 struct fabric_done {
     struct fabric_op *op;
     size_t n_bytes; /* of a message that was received */
-    int has_failed;
+    enum fabric_outcome outcome;
 };
 
 struct fabric_ops {
