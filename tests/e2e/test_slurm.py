@@ -101,6 +101,14 @@ class Slurm(dp.Case):
         wait_for("the job to be requeued", lambda: self.slurm.job(number)["Restarts"] == "1")
         return self.log(number)
 
+    def wait_epoch(self, number):
+        """Waits for one epoch more; if it does not come, says what Slurm and the job say."""
+        n_epochs = len(self.events("epoch", "runs/job"))
+        try:
+            self.wait_event("epoch", n_epochs + 1, run="runs/job")
+        except AssertionError as error:
+            self.fail(f"{error}; {self.slurm.job(number)}\n{self.log(number)}")
+
     # ---- how a job ends
 
     def test_refused_job(self):
@@ -172,8 +180,7 @@ class Slurm(dp.Case):
         number = self.train(nodes=2)
         self.lose_node(1)
         self.wait_requeued(number)
-        n_epochs = len(self.events("epoch", "runs/job"))
-        self.wait_event("epoch", n_epochs + 1, run="runs/job")
+        self.wait_epoch(number)
         epochs = [event["epoch"] for event in self.events("epoch", "runs/job")]
         self.assertEqual(epochs.count(1), 1, "it began from the beginning")
         self.assertRegex(self.log(number), r"node1 was lost, and the driver with it: .* requeued")
