@@ -229,10 +229,10 @@ int listing_tell(struct trainer *t, int64_t n_steps, struct err *err)
     if (t->job->report.operators != n_steps)
         return 0;
     rc = listing_gather(t, &l->lines, &why, err);
-    if (rc >= 0 && t->job->report.tensor > 0)
+    if (rc >= 0 && t->job->report.tensor > 0) {
         is_short = rc > 0;
-    if (rc >= 0 && t->job->report.tensor > 0)
         rc = listing_gather(t, &l->values, is_short ? &ignored : &why, err);
+    }
     if (rc == 0 && is_short)
         rc = LISTING_SHORT;
     if (rc != 0 && t->rank == 0)
