@@ -1,5 +1,5 @@
-/* coll/fabric: keys and marks; the messages of a lane, over a fake of libfabric that loses the
- * order of reports, is busy, and lets others write; and what ranks say that lack a fabric. */
+/* coll/fabric: the messages of a lane, over a fake of libfabric that loses the order of reports, is
+ * busy, and lets others write; and what ranks say that lack a fabric. */
 #include "../test.h"
 
 #include <openssl/evp.h>
@@ -19,7 +19,7 @@
 #include "coll/tcp.h"
 #include "ranks.h"
 
-/* ---- keys and marks ---- */
+/* ---- the terms of two ranks ---- */
 
 static struct lane_terms terms[2];
 static uint8_t halves[2][SEAL_PUBLIC];
@@ -39,101 +39,6 @@ static void free_terms(void)
 {
     for (int r = 0; r < 2; r++)
         EVP_PKEY_free(terms[r].own);
-}
-
-static struct seal *new_seal(int self, struct proof_link link, int hides)
-{
-    uint8_t key[SEAL_KEY];
-    struct seal *s;
-    struct err err;
-
-    assert_int_equal(seal_key(terms[self].own, halves[1 - self], terms[self].key, link, key, &err),
-                     0);
-    assert_int_equal(seal_new(key, self == link.to, hides, &s, &err), 0);
-    return s;
-}
-
-static void test_marks(void **state)
-{
-    static const char said[] = "bytes of a link";
-
-    (void)state;
-    for (int hides = 0; hides < 2; hides++) {
-        const struct proof_link there = {0, 1, COLL_BULK, hides ? PROOF_TLS : PROOF_PLAIN};
-        uint8_t head[SEAL_HEAD] = {0}, data[sizeof said], mark[SEAL_MARK];
-        struct seal *out, *in;
-
-        make_terms(hides);
-        out = new_seal(0, there, hides);
-        in = new_seal(1, there, hides);
-        memcpy(data, said, sizeof said);
-        seal_close(out, head, data, sizeof data, mark);
-        assert_int_equal(!memcmp(data, said, sizeof said), !hides);
-        for (size_t i = 0; i < SEAL_HEAD + sizeof data + SEAL_MARK; i++) {
-            uint8_t h[SEAL_HEAD], d[sizeof data], m[SEAL_MARK];
-
-            memcpy(h, head, sizeof h), memcpy(d, data, sizeof d), memcpy(m, mark, sizeof m);
-            *(i < SEAL_HEAD                 ? h + i
-              : i < SEAL_HEAD + sizeof data ? d + i - SEAL_HEAD
-                                            : m + i - SEAL_HEAD - sizeof data) ^= 4;
-            assert_int_equal(seal_open(in, h, d, sizeof d, m), 0);
-        }
-        assert_int_equal(seal_open(in, head, data, sizeof data, mark), 1);
-        assert_memory_equal(data, said, sizeof said);
-        seal_free(out);
-        seal_free(in);
-        free_terms();
-    }
-}
-
-/* A key holds for one direction, one channel and one mode. */
-static void test_keys_differ(void **state)
-{
-    static const struct proof_link there = {0, 1, COLL_BULK, PROOF_PLAIN};
-    static const struct proof_link others[] = {{0, 1, COLL_URGENT, PROOF_PLAIN},
-                                               {0, 1, COLL_BULK, PROOF_TLS},
-                                               {2, 1, COLL_BULK, PROOF_PLAIN}};
-    uint8_t head[SEAL_HEAD] = {0}, data[4] = "abc", mark[SEAL_MARK];
-    struct seal *out;
-
-    (void)state;
-    make_terms(0);
-    out = new_seal(0, there, 0);
-    seal_close(out, head, data, sizeof data, mark);
-    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
-        struct seal *in = new_seal(1, others[i], 0);
-
-        assert_int_equal(seal_open(in, head, data, sizeof data, mark), 0);
-        seal_free(in);
-    }
-    seal_free(out);
-    free_terms();
-}
-
-/* Messages on both sides of a change of keys, which come in another order. */
-static void test_keys_change(void **state)
-{
-    static const struct proof_link there = {0, 1, COLL_BULK, PROOF_TLS};
-    static const uint8_t numbers[][8] = {{0, 0, 0, 0, 0, 0x0f, 0xff, 0xff},
-                                         {0, 0, 0, 0, 0, 0x10, 0, 0}};
-    uint8_t head[2][SEAL_HEAD] = {{0}}, data[2][4] = {"one", "two"}, mark[2][SEAL_MARK];
-    struct seal *out, *in;
-
-    (void)state;
-    make_terms(1);
-    out = new_seal(0, there, 1);
-    in = new_seal(1, there, 1);
-    for (int i = 0; i < 2; i++) {
-        memcpy(head[i] + 8, numbers[i], 8);
-        seal_close(out, head[i], data[i], sizeof data[i], mark[i]);
-    }
-    for (int i = 1; i >= 0; i--)
-        assert_int_equal(seal_open(in, head[i], data[i], sizeof data[i], mark[i]), 1);
-    assert_string_equal((char *)data[0], "one");
-    assert_string_equal((char *)data[1], "two");
-    seal_free(out);
-    seal_free(in);
-    free_terms();
 }
 
 /* ---- a fake of libfabric ---- */
@@ -654,13 +559,11 @@ static void test_goes_over(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_marks),       cmocka_unit_test(test_keys_differ),
-        cmocka_unit_test(test_keys_change), cmocka_unit_test(test_window),
-        cmocka_unit_test(test_bytes),       cmocka_unit_test(test_strangers),
-        cmocka_unit_test(test_unreachable), cmocka_unit_test(test_unreachable_link),
-        cmocka_unit_test(test_outcomes),    cmocka_unit_test(test_likely),
-        cmocka_unit_test(test_no_provider), cmocka_unit_test(test_offers),
-        cmocka_unit_test(test_goes_over),
+        cmocka_unit_test(test_window),           cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_strangers),        cmocka_unit_test(test_unreachable),
+        cmocka_unit_test(test_unreachable_link), cmocka_unit_test(test_outcomes),
+        cmocka_unit_test(test_likely),           cmocka_unit_test(test_no_provider),
+        cmocka_unit_test(test_offers),           cmocka_unit_test(test_goes_over),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
