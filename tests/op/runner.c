@@ -153,13 +153,12 @@ static double epsilon(enum dtype type)
 }
 
 /* The difference that rounding may make.  A result of half precision may have been rounded to the
- * other of two neighbours.  A sum with what the output held before is rounded once more, by half
- * the distance at most; `seen` is that sum. */
-static double unit(const struct world *w, const struct node *n, enum dtype dtype, double value,
-                   double seen, double largest)
+ * other of two neighbours; where rounds_more, there are more roundings, to the node's type.  A sum
+ * with what the output held before is rounded once more, by half the distance at most; `seen` is
+ * that sum. */
+static double unit(const struct world *w, const struct node *n, int rounds_more, enum dtype dtype,
+                   double value, double seen, double largest)
 {
-    const int rounds_more =
-        w->r->rounds_twice || (w->r->rounds_points && w->r->rounds_points(w->r->b, w->g, n));
     const enum dtype type = rounds_more ? op_type(w->g, n) : dtype;
     double most = 0;
 
@@ -171,8 +170,8 @@ static double unit(const struct world *w, const struct node *n, enum dtype dtype
     return w->adds && dtype_is_real(dtype) ? most + epsilon(dtype) / 2 * fabs(seen) : most;
 }
 
-static void compare(struct world *w, const struct node *n, const void *seen, const void *want,
-                    enum dtype dtype, int64_t len)
+static void compare(struct world *w, const struct node *n, int rounds_more, const void *seen,
+                    const void *want, enum dtype dtype, int64_t len)
 {
     double largest = 0;
 
@@ -184,7 +183,8 @@ static void compare(struct world *w, const struct node *n, const void *seen, con
         const double a = sum - (w->adds ? places_term(i) : 0);
         char text[128];
 
-        if (fabs(a - b) <= w->c->tol * (largest + 1e-3) + unit(w, n, dtype, b, sum, largest) ||
+        if (fabs(a - b) <=
+                w->c->tol * (largest + 1e-3) + unit(w, n, rounds_more, dtype, b, sum, largest) ||
             (isnan(a) && isnan(b)) || a == b)
             continue;
         snprintf(text, sizeof text, "element %lld of %lld is %.9g, the reference has %.9g",
@@ -192,6 +192,16 @@ static void compare(struct world *w, const struct node *n, const void *seen, con
         world_fail(w, n, text);
         return;
     }
+}
+
+/* Output i of the node. */
+static void compare_output(struct world *w, const struct node *n, int i, const void *seen)
+{
+    const struct op_runner *r = w->r;
+    const struct value *v = &w->g->value[n->out[i]];
+
+    compare(w, n, r->rounds_twice || (r->rounds_points && r->rounds_points(r->b, w->g, n, i)), seen,
+            w->ref[n->out[i]], v->dtype, shape_elements(&v->shape));
 }
 
 static void run_reference(const struct world *w, const struct node *n, void **value)
@@ -268,12 +278,11 @@ static void check_variant(struct world *w, const struct node *n, int variant,
         return;
     for (int i = 0; i < n->n_out; i++)
         if (n->out[i] != NO_VALUE && !is_opaque(w->g, n->out[i]))
-            compare(w, n, copy[i], w->ref[n->out[i]], w->g->value[n->out[i]].dtype,
-                    shape_elements(&w->g->value[n->out[i]].shape));
+            compare_output(w, n, i, copy[i]);
     if (n->op == OP_linear && n->out[LINEAR_MASK] != NO_VALUE)
         check_mask(w, n, copy);
     if (op_get(n->op)->flags & OP_EFFECT)
-        compare(w, n, metrics, w->ref[w->g->metrics], DTYPE_F64, METRIC_COUNT);
+        compare(w, n, 0, metrics, w->ref[w->g->metrics], DTYPE_F64, METRIC_COUNT);
 }
 
 /* The new outputs of real type to which the node may add, as node.adds has them. */
@@ -302,8 +311,7 @@ static void check_adding(struct world *w, const struct node *n, unsigned char *c
     run_placed(w, &adding, 0, 0, copy, metrics);
     for (int i = 0; i < n->n_out && !is_wrong(w); i++)
         if (adding.adds >> i & 1)
-            compare(w, n, copy[i], w->ref[n->out[i]], w->g->value[n->out[i]].dtype,
-                    shape_elements(&w->g->value[n->out[i]].shape));
+            compare_output(w, n, i, copy[i]);
     w->adds = 0;
 }
 

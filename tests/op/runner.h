@@ -32,8 +32,8 @@ struct op_runner {
     struct case_types types; /* zero: F32 */
     const char *const *only; /* cases to run, by name, NULL-terminated; NULL: all */
     int rounds_twice; /* 1: results pass through memory in the node's type before they are done */
-    /* 1: this node's kernel rounds sums of its inputs to the node's type, too; NULL: none does */
-    int (*rounds_points)(struct backend *b, const struct graph *g, const struct node *n);
+    /* 1: this output is of sums of inputs that are rounded to the node's type; NULL: none is */
+    int (*rounds_points)(struct backend *b, const struct graph *g, const struct node *n, int out);
 };
 
 int op_runner_cases(const struct op_runner *r, int with_gradients); /* nodes checked */

@@ -34,12 +34,13 @@ static void test_cases(void **state)
     backend_close(b);
 }
 
-/* Winograd's products of BF16 pairs round their factors (winograd.h). */
-static int rounds_points(struct backend *b, const struct graph *g, const struct node *n)
+/* Winograd's products of BF16 pairs round their factors (winograd.h).  db is a sum of dy itself. */
+static int rounds_points(struct backend *b, const struct graph *g, const struct node *n, int out)
 {
     const struct cpu *cpu = container_of(b, struct cpu, base);
 
-    return (n->op == OP_conv2d || n->op == OP_conv2d_grad_x || n->op == OP_conv2d_grad_w) &&
+    return (n->op == OP_conv2d || n->op == OP_conv2d_grad_x ||
+            (n->op == OP_conv2d_grad_w && out == CONV2D_GRAD_W_DW)) &&
            op_type(g, n) == DTYPE_BF16 && !cpu->widens_bf16 && winograd_fits(cpu, g, n);
 }
 
