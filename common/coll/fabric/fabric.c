@@ -102,20 +102,21 @@ static int fabric_wait(struct link_fabric *k, struct wait *w, struct err *err)
     return fabric_look(k, w, err);
 }
 
-static int fabric_send(struct link *base, const void *data, size_t n_bytes, struct err *err)
+/* Send the bytes at `from`, or, if it is NULL, receive as many to `to`. */
+static int fabric_move(struct link_fabric *k, const uint8_t *from, uint8_t *to, size_t n_bytes,
+                       struct err *err)
 {
-    struct link_fabric *k = link_fabric_of(base);
-    const uint8_t *from = data;
     struct wait w = {0};
+    size_t done = 0;
     int rc = 0;
 
-    while (n_bytes && rc == 0) {
-        const int64_t n = lane_send(k->lane, k->rank, from, n_bytes, err);
+    while (done < n_bytes && rc == 0) {
+        const int64_t n = from ? lane_send(k->lane, k->rank, from + done, n_bytes - done, err)
+                               : lane_recv(k->lane, k->rank, to + done, n_bytes - done, err);
 
         if (n < 0)
             return (int)n;
-        from += n;
-        n_bytes -= (size_t)n;
+        done += (size_t)n;
         if (n > 0)
             w = (struct wait){0};
         else
@@ -124,26 +125,14 @@ static int fabric_send(struct link *base, const void *data, size_t n_bytes, stru
     return rc;
 }
 
+static int fabric_send(struct link *base, const void *data, size_t n_bytes, struct err *err)
+{
+    return fabric_move(link_fabric_of(base), data, NULL, n_bytes, err);
+}
+
 static int fabric_recv(struct link *base, void *to, size_t n_bytes, struct err *err)
 {
-    struct link_fabric *k = link_fabric_of(base);
-    uint8_t *at = to;
-    struct wait w = {0};
-    int rc = 0;
-
-    while (n_bytes && rc == 0) {
-        const int64_t n = lane_recv(k->lane, k->rank, at, n_bytes, err);
-
-        if (n < 0)
-            return (int)n;
-        at += n;
-        n_bytes -= (size_t)n;
-        if (n > 0)
-            w = (struct wait){0};
-        else
-            rc = fabric_wait(k, &w, err);
-    }
-    return rc;
+    return fabric_move(link_fabric_of(base), NULL, to, n_bytes, err);
 }
 
 /* 1: the peer has left, or does within GRACE_MS. */
