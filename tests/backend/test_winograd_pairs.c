@@ -16,16 +16,24 @@
 
 enum { MOST = 4, THREADS = 3 };
 
+/* A row has these beside the convolution, and y gets them in this order.  SUMS: dw and db are added
+ * to numbers that are there. */
+enum { BIAS = 1, ADD = 2, RELU = 4, SUMS = 8 };
+
 /* A convolution whose filter is [K,C,3,3]: x [N,H,W,C] -> y [N,P,Q,K]. */
 struct row {
     int64_t N, H, W, C, K;
-    int pad[2];
+    int pad[2], more;
 };
 
 static const struct row rows[] = {
-    {5, 14, 13, 128, 64, {1, 1}}, /* 49 tiles a sample, some cut at the edge; several blocks */
-    {7, 7, 9, 64, 128, {0, 2}},   /* 18 tiles a sample, the last ones of a row beyond its end */
-    {97, 2, 2, 64, 64, {1, 1}},   /* an image is a tile, and a last one has no partner */
+    {5, 14, 13, 128, 64, {1, 1}, 0}, /* 49 tiles a sample, some cut at the edge; several blocks */
+    {7, 7, 9, 64, 128, {0, 2}, 0},   /* 18 tiles a sample, the last ones of a row beyond its end */
+    {97, 2, 2, 64, 64, {1, 1}, 0},   /* an image is a tile, and a last one has no partner */
+    {8, 5, 7, 64, 64, {1, 1}, BIAS}, /* 96 tiles, the least for three threads */
+    {8, 5, 7, 64, 64, {1, 1}, ADD},  /* tiles that are cut, so some of its pixels are absent */
+    {8, 5, 7, 64, 128, {1, 1}, BIAS | ADD | RELU}, /* a block of a ResNet that is in use */
+    {8, 5, 7, 128, 64, {1, 1}, SUMS},              /* a second micro-batch */
 };
 
 /* The matrices of winograd_transform.h: B^T, G and A. */
@@ -34,7 +42,7 @@ static const double G[4][MOST] = {{1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, 
 static const double A[4][MOST] = {{1, 0}, {1, 1}, {1, -1}, {0, -1}};
 
 struct tensors {
-    uint16_t *x, *w, *dy, *y, *dx; /* BF16 */
+    uint16_t *x, *w, *b, *add, *dy, *y, *dx; /* BF16 */
     float *dw, *db;
 };
 
@@ -57,11 +65,16 @@ static uint16_t *numbers(int64_t n, uint64_t step)
     return x;
 }
 
+/* Number i that dw or db holds before a pass. */
+static float before(int64_t i) { return (float)(i % 7 - 3); }
+
 static struct tensors tensors_new(const struct row *r)
 {
     return (struct tensors){.x = numbers(n_x(r), 1),
                             .w = numbers(n_w(r), 2),
                             .dy = numbers(n_y(r), 3),
+                            .b = numbers(r->K, 4),
+                            .add = numbers(n_y(r), 5),
                             .y = xcalloc((size_t)n_y(r), sizeof(uint16_t)),
                             .dx = xcalloc((size_t)n_x(r), sizeof(uint16_t)),
                             .dw = xcalloc((size_t)n_w(r), sizeof(float)),
@@ -70,7 +83,7 @@ static struct tensors tensors_new(const struct row *r)
 
 static void tensors_free(struct tensors *t)
 {
-    void *const all[] = {t->x, t->w, t->dy, t->y, t->dx, t->dw, t->db};
+    void *const all[] = {t->x, t->w, t->b, t->add, t->dy, t->y, t->dx, t->dw, t->db};
 
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
         free(all[i]);
@@ -92,7 +105,8 @@ static void run(struct cpu *b, const struct graph *g, const struct node *n, void
     backend_free(&b->base, scratch);
 }
 
-static void run_passes(struct cpu *b, const struct row *r, struct tensors *t)
+/* Nodes: y, dx, dw. */
+static struct graph *graph_of(const struct row *r)
 {
     const union node_attr attr = {.conv = {.stride = {1, 1},
                                            .pad = {r->pad[0], r->pad[1]},
@@ -100,22 +114,43 @@ static void run_passes(struct cpu *b, const struct row *r, struct tensors *t)
                                            .groups = 1,
                                            .in_image = {r->H, r->W},
                                            .kernel = {3, 3}}};
-    const int64_t P = extent(r->H, r->pad[0]), Q = extent(r->W, r->pad[1]);
+    union node_attr of_y = attr;
+    const struct shape y = SHAPE(r->N, extent(r->H, r->pad[0]), extent(r->W, r->pad[1]), r->K);
     struct graph *g = graph_new(r->N, 1);
     const int x = graph_value(g, VALUE_INPUT, DTYPE_BF16, SHAPE(r->N, r->H, r->W, r->C), "x");
     const int w = graph_value(g, VALUE_INPUT, DTYPE_BF16, SHAPE(r->K, r->C, 3, 3), "w");
-    const int dy = graph_value(g, VALUE_INPUT, DTYPE_BF16, SHAPE(r->N, P, Q, r->K), "dy");
+    const int b = graph_value(g, VALUE_INPUT, DTYPE_BF16, SHAPE(r->K), "b");
+    const int add = graph_value(g, VALUE_INPUT, DTYPE_BF16, y, "add");
+    const int dy = graph_value(g, VALUE_INPUT, DTYPE_BF16, y, "dy");
+    const int in[] = {x, w, r->more & BIAS ? b : NO_VALUE, r->more & ADD ? add : NO_VALUE};
     int grads[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NEW_OUT, NODE_NO_OUT};
     struct err err;
 
-    assert_int_equal(graph_node(g, OP_conv2d, &attr, (int[]){x, w}, 2, NULL, "y", &err), 0);
+    of_y.conv.act = r->more & RELU ? ACT_RELU : ACT_NONE;
+    assert_int_equal(graph_node(g, OP_conv2d, &of_y, in, 4, NULL, "y", &err), 0);
     assert_int_equal(graph_node(g, OP_conv2d_grad_x, &attr, (int[]){w, dy}, 2, NULL, "dx", &err),
                      0);
     assert_int_equal(graph_node(g, OP_conv2d_grad_w, &attr, (int[]){x, dy}, 2, grads, "dw", &err),
                      0);
     for (int i = 0; i < 2; i++)
         g->value[grads[i]].dtype = DTYPE_F32;
-    run(b, g, &g->node[0], (void *[NODE_MAX_IN]){t->x, t->w}, (void *[NODE_MAX_OUT]){t->y});
+    if (r->more & SUMS)
+        g->node[2].adds = 1u << CONV2D_GRAD_W_DW | 1u << CONV2D_GRAD_W_DB;
+    return g;
+}
+
+static void run_passes(struct cpu *b, const struct row *r, struct tensors *t)
+{
+    struct graph *g = graph_of(r);
+
+    for (int64_t i = 0; i < n_w(r); i++)
+        t->dw[i] = before(i);
+    for (int64_t i = 0; i < r->K; i++)
+        t->db[i] = before(i);
+    run(b, g, &g->node[0],
+        (void *[NODE_MAX_IN]){t->x, t->w, r->more & BIAS ? t->b : NULL,
+                              r->more & ADD ? t->add : NULL},
+        (void *[NODE_MAX_OUT]){t->y});
     run(b, g, &g->node[1], (void *[NODE_MAX_IN]){t->w, t->dy}, (void *[NODE_MAX_OUT]){t->dx});
     run(b, g, &g->node[2], (void *[NODE_MAX_IN]){t->x, t->dy},
         (void *[NODE_MAX_OUT]){t->dw, t->db});
@@ -242,8 +277,25 @@ static double *grad_w_twin(const struct images *x, const double *of_x, const str
 }
 
 struct twin {
-    double *y, *dx, *dw;
+    double *y, *dx, *dw, *db;
 };
+
+/* Add to the convolutions whatever else the row has. */
+static void finish(const struct row *r, const struct tensors *t, struct twin *to)
+{
+    for (int64_t i = 0; i < n_y(r); i++) {
+        if (r->more & BIAS)
+            to->y[i] += (double)bf16_to_float(t->b[i % r->K]);
+        if (r->more & ADD)
+            to->y[i] += (double)bf16_to_float(t->add[i]);
+        if (r->more & RELU)
+            to->y[i] = fmax(to->y[i], 0);
+    }
+    for (int64_t i = 0; r->more & SUMS && i < n_w(r); i++)
+        to->dw[i] += (double)before(i);
+    for (int64_t i = 0; r->more & SUMS && i < r->K; i++)
+        to->db[i] += (double)before(i);
+}
 
 static struct twin twin_new(const struct row *r, const struct tensors *t, int is_rounded)
 {
@@ -262,12 +314,15 @@ static struct twin twin_new(const struct row *r, const struct tensors *t, int is
     double *part[] = {tiles_of(&x, B_T, 4, is_rounded), tiles_of(&dy, A, 2, is_rounded),
                       tiles_of(&back, B_T, 4, is_rounded), filter_of(r, t->w, 0, is_rounded),
                       filter_of(r, t->w, 1, is_rounded)};
-    const struct twin twin = {forward_twin(&x, part[0], part[3], &dy),
-                              forward_twin(&back, part[2], part[4], &x),
-                              grad_w_twin(&x, part[0], &dy, part[1])};
+    struct twin twin = {
+        forward_twin(&x, part[0], part[3], &dy), forward_twin(&back, part[2], part[4], &x),
+        grad_w_twin(&x, part[0], &dy, part[1]), xcalloc((size_t)r->K, sizeof(double))};
 
     for (size_t i = 0; i < ARRAY_LEN(part); i++)
         free(part[i]);
+    for (int64_t i = 0; i < n_y(r); i++)
+        twin.db[i % r->K] += (double)bf16_to_float(t->dy[i]);
+    finish(r, t, &twin);
     return twin;
 }
 
@@ -276,6 +331,7 @@ static void twin_free(struct twin *t)
     free(t->y);
     free(t->dx);
     free(t->dw);
+    free(t->db);
 }
 
 /* ---- */
@@ -313,23 +369,16 @@ static void want_errors(const char *what, const void *x, enum dtype type, const 
     assert_true(sqrt(error / size) <= most);
 }
 
-static void check(const struct row *r, const struct tensors *t)
+static void check(const struct row *r, const struct tensors *t, const struct twin *rounded,
+                  const struct twin *plain)
 {
-    struct twin rounded = twin_new(r, t, 1), plain = twin_new(r, t, 0);
-    double *db = xcalloc((size_t)r->K, sizeof *db);
-
-    want_near("y", t->y, DTYPE_BF16, rounded.y, n_y(r));
-    want_near("dx", t->dx, DTYPE_BF16, rounded.dx, n_x(r));
-    want_near("dw", t->dw, DTYPE_F32, rounded.dw, n_w(r));
-    want_errors("y", t->y, DTYPE_BF16, plain.y, n_y(r), 0x1p-7);
-    want_errors("dx", t->dx, DTYPE_BF16, plain.dx, n_x(r), 0x1p-7);
-    want_errors("dw", t->dw, DTYPE_F32, plain.dw, n_w(r), 0x1p-7);
-    for (int64_t i = 0; i < n_y(r); i++)
-        db[i % r->K] += (double)bf16_to_float(t->dy[i]);
-    want_near("db", t->db, DTYPE_F32, db, r->K);
-    twin_free(&rounded);
-    twin_free(&plain);
-    free(db);
+    want_near("y", t->y, DTYPE_BF16, rounded->y, n_y(r));
+    want_near("dx", t->dx, DTYPE_BF16, rounded->dx, n_x(r));
+    want_near("dw", t->dw, DTYPE_F32, rounded->dw, n_w(r));
+    want_near("db", t->db, DTYPE_F32, rounded->db, r->K);
+    want_errors("y", t->y, DTYPE_BF16, plain->y, n_y(r), 0x1p-7);
+    want_errors("dx", t->dx, DTYPE_BF16, plain->dx, n_x(r), 0x1p-7);
+    want_errors("dw", t->dw, DTYPE_F32, plain->dw, n_w(r), 0x1p-7);
 }
 
 static void test_rows(void **state)
@@ -345,13 +394,16 @@ static void test_rows(void **state)
     container_of(b, struct cpu, base)->least_work = 1;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         struct tensors t = tensors_new(&rows[i]);
+        struct twin rounded = twin_new(&rows[i], &t, 1), plain = twin_new(&rows[i], &t, 0);
 
         for (int threads = 1; threads <= THREADS; threads++) {
             backend_set_threads(b, threads);
             run_passes(container_of(b, struct cpu, base), &rows[i], &t);
-            check(&rows[i], &t);
+            check(&rows[i], &t, &rounded, &plain);
         }
         tensors_free(&t);
+        twin_free(&rounded);
+        twin_free(&plain);
     }
     backend_close(b);
 }
