@@ -308,6 +308,78 @@ static void test_strangers(void **state)
     end_lanes();
 }
 
+/* Messages come again, before and after they are read, and the first one all the time: each is
+ * heard once, no room gets lost, and an old count of what was read takes no credit away. */
+static void test_replays(void **state)
+{
+    uint8_t first[2][64];
+    int n_posted[2] = {0};
+
+    (void)state;
+    begin_lanes(0);
+    for (uint32_t i = 0; i < 8 * MESH_WINDOW; i++) {
+        const int to = (int)(i & 1);
+        struct fabric_port *p = ports[to];
+        const struct letter *last;
+        uint32_t heard;
+
+        assert_int_equal(say(1 - to, &i, sizeof i), sizeof i);
+        last = &p->inbox[p->n_inbox - 1];
+        assert_int_equal(last->n, SEAL_HEAD + SEAL_MARK + sizeof i);
+        if (i < 2)
+            memcpy(first[to], last->bytes, last->n);
+        fake_put(p, last->bytes, last->n);
+        poll_both();
+        assert_int_equal(hear(to, &heard, sizeof heard), sizeof heard);
+        assert_int_equal(heard, i);
+        fake_put(p, first[to], SEAL_HEAD + SEAL_MARK + sizeof i);
+        poll_both();
+        assert_int_equal(hear(to, &heard, sizeof heard), 0);
+        if (i < 4)
+            n_posted[to] = p->n_posted;
+    }
+    for (int r = 0; r < 2; r++)
+        assert_int_equal(ports[r]->n_posted, n_posted[r]);
+    assert_int_equal(lane_n_strangers(lanes[0]) + lane_n_strangers(lanes[1]), 0);
+    end_lanes();
+}
+
+/* A message of one byte from rank 0 to rank 1, by the right key, and with this number. */
+static void put_numbered(uint8_t number, uint8_t said)
+{
+    const struct proof_link link = {0, 1, COLL_BULK, PROOF_PLAIN};
+    uint8_t key[SEAL_KEY], bytes[SEAL_HEAD + SEAL_MARK + 1] = {0};
+    struct seal *s;
+    struct err err;
+
+    assert_int_equal(seal_key(terms[0].own, halves[1], terms[0].key, link, key, &err), 0);
+    assert_int_equal(seal_new(key, 0, 0, &s, &err), 0);
+    bytes[SEAL_HEAD - 1] = number;
+    bytes[SEAL_HEAD + SEAL_MARK] = said;
+    seal_close(s, bytes, bytes + SEAL_HEAD + SEAL_MARK, 1, bytes + SEAL_HEAD);
+    fake_put(ports[1], bytes, sizeof bytes);
+    seal_free(s);
+    poll_both();
+}
+
+/* The number of a message may be a window ahead of what was read, and no more. */
+static void test_too_far(void **state)
+{
+    uint8_t heard;
+
+    (void)state;
+    begin_lanes(0);
+    put_numbered(MESH_WINDOW, 'x');
+    assert_int_equal(hear(1, &heard, 1), 0);
+    for (uint8_t i = MESH_WINDOW; i-- > 0;)
+        put_numbered(i, i);
+    for (uint8_t i = 0; i < MESH_WINDOW; i++) {
+        assert_int_equal(hear(1, &heard, 1), 1);
+        assert_int_equal(heard, i);
+    }
+    end_lanes();
+}
+
 /* A rank that the fabric cannot reach is told to whoever sends to it, once that is known. */
 static void test_unreachable(void **state)
 {
@@ -390,7 +462,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_window),           cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_strangers),        cmocka_unit_test(test_unreachable),
+        cmocka_unit_test(test_strangers),        cmocka_unit_test(test_replays),
+        cmocka_unit_test(test_too_far),          cmocka_unit_test(test_unreachable),
         cmocka_unit_test(test_unreachable_link), cmocka_unit_test(test_outcomes),
     };
 
