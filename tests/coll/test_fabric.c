@@ -238,6 +238,10 @@ static void test_window(void **state)
             }
         poll_both();
     }
+    assert_int_equal(say(1, &x, sizeof x), sizeof x); /* credits have numbers of their own */
+    poll_both();
+    assert_int_equal(hear(0, &y, sizeof y), sizeof y);
+    assert_int_equal(y, x);
     assert_int_equal(lane_n_strangers(lanes[0]) + lane_n_strangers(lanes[1]), 0);
     end_lanes();
 }
