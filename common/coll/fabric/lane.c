@@ -257,13 +257,14 @@ static void lane_take_ack(struct peer *p, const uint8_t *head)
         p->n_acked += more;
 }
 
-/* Put a message that has opened into its row.  0: it is not needed. */
+/* Put a message that has opened into its row.  0: it is not needed.  One that was read before is
+ * far ahead, because the difference has no sign. */
 static int lane_keep(struct peer *p, struct message *m)
 {
     const uint64_t number = lane_get(m->at + 8, 8);
     struct message **place = &p->row[number % MESH_WINDOW];
 
-    if (m->at[2] != KIND_DATA || number < p->n_in || number - p->n_in >= MESH_WINDOW || *place)
+    if (m->at[2] != KIND_DATA || number - p->n_in >= MESH_WINDOW || *place)
         return 0;
     *place = m;
     return 1;
