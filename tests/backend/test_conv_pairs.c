@@ -8,8 +8,8 @@
 #include "backend/cpu/conv_pairs.h"
 #include "backend/cpu/onednn.h"
 #include "base/alloc.h"
-#include "base/rng.h"
 #include "base/util.h"
+#include "kernels.h"
 #include "tensor/half.h"
 
 struct row {
@@ -30,17 +30,6 @@ static const struct row rows[] = {
 static int64_t extent(int64_t n, int64_t kernel, int64_t stride, int64_t pad)
 {
     return (n + 2 * pad - kernel) / stride + 1;
-}
-
-static uint16_t *numbers(int64_t n, uint64_t step)
-{
-    uint16_t *x = xcalloc((size_t)n, sizeof *x);
-    struct rng_stream s;
-
-    rng_stream_init(&s, 1, RNG_TEST, step);
-    for (int64_t i = 0; i < n; i++)
-        x[i] = bf16_from_float((float)rng_next_normal(&s));
-    return x;
 }
 
 /* dw[k][c][r][s], and the sum of its terms' absolute values. */
@@ -97,19 +86,13 @@ static void run(struct cpu *b, const struct row *w, const uint16_t *x, const uin
     int out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NO_OUT, NODE_NO_OUT};
     struct kernel *k;
     struct err err;
-    void *scratch;
 
     assert_int_equal(graph_node(g, OP_conv2d_grad_w, &attr, in, 2, out, "dw", &err), 0);
     g->value[out[0]].dtype = DTYPE_F32;
     assert_true(conv_pairs_fits(b, g, &g->node[0]));
     assert_int_equal(conv_pairs_make(b, g, &g->node[0], &k, &err), 0);
-    assert_int_equal(backend_alloc(&b->base, k->scratch_bytes, "scratch", &scratch, &err), 0);
-    assert_int_equal(k->ops->bind(k, (void *[NODE_MAX_IN]){(void *)x, (void *)dy},
-                                  (void *[NODE_MAX_OUT]){dw}, scratch, &err),
-                     0);
-    assert_int_equal(k->ops->run(k, &err), 0);
-    k->ops->free(k);
-    backend_free(&b->base, scratch);
+    run_kernel(&b->base, k, (void *[NODE_MAX_IN]){(void *)x, (void *)dy},
+               (void *[NODE_MAX_OUT]){dw});
     graph_free(g);
 }
 
@@ -128,8 +111,8 @@ static void test_all_rows(void **state)
         const struct row *w = &rows[i];
         const int64_t P = extent(w->H, w->R, w->stride[0], w->pad[0]);
         const int64_t Q = extent(w->W, w->S, w->stride[1], w->pad[1]);
-        uint16_t *x = numbers(w->N * w->H * w->W * w->C, 1);
-        uint16_t *dy = numbers(w->N * P * Q * w->K, 2);
+        uint16_t *x = bf16_numbers(w->N * w->H * w->W * w->C, 1);
+        uint16_t *dy = bf16_numbers(w->N * P * Q * w->K, 2);
         float *dw = xcalloc((size_t)(w->K * w->C * w->R * w->S), sizeof *dw);
 
         for (int threads = 1; threads <= 3; threads++) {

@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/rng.h"
 #include "base/util.h"
+#include "kernels.h"
 #include "op/control.h"
 #include "op/update.h"
 #include "tensor/half.h"
@@ -137,14 +138,9 @@ static void run_node(struct fixture *f, const struct node *n, void *const *in, v
 {
     struct kernel *k;
     struct err err;
-    void *scratch;
 
     assert_int_equal(backend_make_kernel(f->b, f->g, n, &k, &err), 0);
-    assert_int_equal(backend_alloc(f->b, k->scratch_bytes + 1, "scratch", &scratch, &err), 0);
-    assert_int_equal(k->ops->bind(k, in, out, scratch, &err), 0);
-    assert_int_equal(k->ops->run(k, &err), 0);
-    k->ops->free(k);
-    backend_free(f->b, scratch);
+    run_kernel(f->b, k, in, out);
 }
 
 static float *numbers(int64_t n, uint64_t step)

@@ -8,6 +8,7 @@
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/panels.h"
 #include "base/util.h"
+#include "kernels.h"
 
 static struct dn_layout layout_of(int64_t rows, int64_t columns, int by_columns)
 {
@@ -156,20 +157,16 @@ static float number_at(int64_t i) { return (float)(i * 7 % 13 - 6); }
 /* Run node 0 of g on x and w; y has n elements. */
 static void run_node(struct backend *b, const struct graph *g, void *x, void *w, float *y, size_t n)
 {
-    void *in[NODE_MAX_IN] = {x, w}, *out[NODE_MAX_OUT] = {NULL}, *scratch, *at;
+    void *in[NODE_MAX_IN] = {x, w}, *out[NODE_MAX_OUT] = {NULL}, *at;
     struct kernel *k;
     struct err err;
 
     assert_int_equal(backend_make_kernel(b, g, &g->node[0], &k, &err), 0);
-    assert_int_equal(backend_alloc(b, k->scratch_bytes + 1, "scratch", &scratch, &err), 0);
     assert_int_equal(backend_alloc(b, n * sizeof *y, "result", &at, &err), 0);
     out[0] = at;
-    assert_int_equal(k->ops->bind(k, in, out, scratch, &err), 0);
-    assert_int_equal(k->ops->run(k, &err), 0);
+    run_kernel(b, k, in, out);
     memcpy(y, at, n * sizeof *y);
-    k->ops->free(k);
     backend_free(b, at);
-    backend_free(b, scratch);
 }
 
 /* y [BATCH,OUT] = x w^T; w is [OUT,IN], or [IN,OUT] if it is transposed. */

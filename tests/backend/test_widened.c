@@ -11,6 +11,7 @@
 #include "backend/cpu/winograd.h"
 #include "base/alloc.h"
 #include "base/rng.h"
+#include "kernels.h"
 #include "tensor/half.h"
 
 #define CONV(stride_, pad_, act_)             \
@@ -139,16 +140,11 @@ static void run(struct backend *b, const struct world *w)
 {
     struct kernel *k;
     struct err err;
-    void *scratch;
 
     if (w->n->adds) /* by its own kernel */
         assert_true(backend_can_fuse(b, w->g, w->n, FUSE_ADDS, ACT_NONE));
     assert_int_equal(backend_make_kernel(b, w->g, w->n, &k, &err), 0);
-    assert_int_equal(backend_alloc(b, k->scratch_bytes + 1, "scratch", &scratch, &err), 0);
-    assert_int_equal(k->ops->bind(k, w->in, w->out, scratch, &err), 0);
-    assert_int_equal(k->ops->run(k, &err), 0);
-    k->ops->free(k);
-    backend_free(b, scratch);
+    run_kernel(b, k, w->in, w->out);
 }
 
 /* Of a BF16 output the bits are those of F32's output, rounded; of an F32 output the same. */

@@ -11,6 +11,7 @@
 #include "backend/cpu/winograd.h"
 #include "base/rng.h"
 #include "base/util.h"
+#include "kernels.h"
 
 /* 49 tiles a sample, so a batch of 5 has several blocks of unequal sizes. */
 enum { N = 5, H = 14, W = 13, C = 128, K = 64, N_PIXELS = H * W, N_FILTER = K * C * 9 };
@@ -34,15 +35,10 @@ static void run(struct cpu *b, const struct graph *g, const struct node *n, void
 {
     struct kernel *k;
     struct err err;
-    void *scratch;
 
     assert_true(winograd_fits(b, g, n));
     assert_int_equal(winograd_make(b, g, n, &k, &err), 0);
-    assert_int_equal(backend_alloc(&b->base, k->scratch_bytes, "scratch", &scratch, &err), 0);
-    assert_int_equal(k->ops->bind(k, in, out, scratch, &err), 0);
-    assert_int_equal(k->ops->run(k, &err), 0);
-    k->ops->free(k);
-    backend_free(&b->base, scratch);
+    run_kernel(&b->base, k, in, out);
 }
 
 /* All three passes over `n` samples from `first` on.  dw and db are those of these samples, or are

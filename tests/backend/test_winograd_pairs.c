@@ -10,8 +10,8 @@
 #include "backend/cpu/winograd.h"
 #include "backend/cpu/winograd_transform.h"
 #include "base/alloc.h"
-#include "base/rng.h"
 #include "base/util.h"
+#include "kernels.h"
 #include "tensor/half.h"
 
 enum { MOST = 4, THREADS = 3 };
@@ -54,27 +54,16 @@ static int64_t n_y(const struct row *r)
     return r->N * extent(r->H, r->pad[0]) * extent(r->W, r->pad[1]) * r->K;
 }
 
-static uint16_t *numbers(int64_t n, uint64_t step)
-{
-    uint16_t *x = xcalloc((size_t)n, sizeof *x);
-    struct rng_stream s;
-
-    rng_stream_init(&s, 1, RNG_TEST, step);
-    for (int64_t i = 0; i < n; i++)
-        x[i] = bf16_from_float((float)rng_next_normal(&s));
-    return x;
-}
-
 /* Number i that dw or db holds before a pass. */
 static float before(int64_t i) { return (float)(i % 7 - 3); }
 
 static struct tensors tensors_new(const struct row *r)
 {
-    return (struct tensors){.x = numbers(n_x(r), 1),
-                            .w = numbers(n_w(r), 2),
-                            .dy = numbers(n_y(r), 3),
-                            .b = numbers(r->K, 4),
-                            .add = numbers(n_y(r), 5),
+    return (struct tensors){.x = bf16_numbers(n_x(r), 1),
+                            .w = bf16_numbers(n_w(r), 2),
+                            .dy = bf16_numbers(n_y(r), 3),
+                            .b = bf16_numbers(r->K, 4),
+                            .add = bf16_numbers(n_y(r), 5),
                             .y = xcalloc((size_t)n_y(r), sizeof(uint16_t)),
                             .dx = xcalloc((size_t)n_x(r), sizeof(uint16_t)),
                             .dw = xcalloc((size_t)n_w(r), sizeof(float)),
@@ -94,15 +83,10 @@ static void run(struct cpu *b, const struct graph *g, const struct node *n, void
 {
     struct kernel *k;
     struct err err;
-    void *scratch;
 
     assert_true(winograd_fits(b, g, n));
     assert_int_equal(winograd_make(b, g, n, &k, &err), 0);
-    assert_int_equal(backend_alloc(&b->base, k->scratch_bytes, "scratch", &scratch, &err), 0);
-    assert_int_equal(k->ops->bind(k, in, out, scratch, &err), 0);
-    assert_int_equal(k->ops->run(k, &err), 0);
-    k->ops->free(k);
-    backend_free(&b->base, scratch);
+    run_kernel(&b->base, k, in, out);
 }
 
 /* Nodes: y, dx, dw. */
