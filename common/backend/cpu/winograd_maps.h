@@ -93,6 +93,21 @@ MAP void times_g_t(const lanes *u, int step, lanes *to, int to_step)
     to[2 * to_step] = half + u[3 * step];
 }
 
+typedef void winograd_map(const lanes *from, int step, lanes *to, int to_step);
+
+/* to [to_n,to_n] = M d M^T, of d [n,n]; `map` is M, from n numbers to to_n. */
+MAP void map_both_sides(winograd_map *map, int n, int to_n, const lanes *d, lanes *to)
+{
+    lanes half[POINTS];
+
+    UNROLL
+    for (int i = 0; i < n; i++)
+        map(d + i, n, half + i, n);
+    UNROLL
+    for (int i = 0; i < to_n; i++)
+        map(half + n * i, 1, to + to_n * i, 1);
+}
+
 /* Row i of B^T d, for the pixels of column j: the difference or sum of two of them. */
 MAP void x_column(const void *const *pixel, int i, int j, int64_t at, enum dtype type, int is_whole,
                   lanes *to)
@@ -133,17 +148,12 @@ static inline int winograd_is_whole(const void *const *pixel)
 /* The points A dy A^T, and the sum of the four pixels into sum[at], unless `sum` is NULL. */
 MAP void dy_points(const void *const *pixel, int64_t at, enum dtype type, float *sum, lanes *to)
 {
-    lanes y[4], half[8];
+    lanes y[4];
 
     read_pixels(pixel, 4, at, type, y);
     if (sum)
         *(lanes *)(sum + at) += y[0] + y[1] + y[2] + y[3];
-    UNROLL
-    for (int i = 0; i < 2; i++)
-        times_a(y + i, 2, half + i, 2);
-    UNROLL
-    for (int i = 0; i < 4; i++)
-        times_a(half + 2 * i, 1, to + 4 * i, 1);
+    map_both_sides(times_a, 2, 4, y, to);
 }
 
 MAP int64_t filter_row(const struct filter *f, int64_t number)
@@ -168,17 +178,12 @@ MAP void read_taps(const struct filter *f, const void *w, enum dtype type, int64
 /* The points G w G^T of a vector of columns. */
 MAP void w_points(float tap[TAPS][MOST_PANEL], int64_t at, lanes *to)
 {
-    lanes g[TAPS], half[12];
+    lanes g[TAPS];
 
     UNROLL
     for (int t = 0; t < TAPS; t++)
         g[t] = *(const lanes *)(tap[t] + at);
-    UNROLL
-    for (int i = 0; i < 3; i++)
-        times_g(g + i, 3, half + i, 3);
-    UNROLL
-    for (int i = 0; i < 4; i++)
-        times_g(half + 3 * i, 1, to + 4 * i, 1);
+    map_both_sides(times_g, 3, 4, g, to);
 }
 
 #endif

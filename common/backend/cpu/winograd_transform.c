@@ -80,14 +80,11 @@ MAP void m_of(const float *m, int64_t c, int64_t panel, const struct transform_e
               enum dtype type, void *const *pixel)
 {
     for (int64_t at = 0; at < c; at += LANES) {
-        lanes d[POINTS], half[8], y[4];
+        lanes d[POINTS], y[4];
 
         for (int i = 0; i < POINTS; i++)
             d[i] = *(const lanes *)(m + i * tiles_point(c) + in_panels(at, panel));
-        for (int i = 0; i < 4; i++)
-            times_a_t(d + i, 4, half + i, 4);
-        for (int i = 0; i < 2; i++)
-            times_a_t(half + 4 * i, 1, y + 2 * i, 1);
+        map_both_sides(times_a_t, 4, 2, d, y);
         for (int i = 0; i < 4; i++) {
             winograd_finish(end, type, i, at, &y[i]);
             if (pixel[i])
@@ -133,14 +130,11 @@ CPU_CLONES void transform_u(const struct filter *f, const float *u, int64_t numb
     float tap[TAPS][MOST_PANEL];
 
     for (int64_t at = 0; at < f->panel; at += LANES) {
-        lanes d[POINTS], half[12], g[TAPS];
+        lanes d[POINTS], g[TAPS];
 
         for (int i = 0; i < POINTS; i++)
             d[i] = *(const lanes *)(u + i * each + number * f->panel + at);
-        for (int i = 0; i < 4; i++)
-            times_g_t(d + i, 4, half + i, 4);
-        for (int i = 0; i < 3; i++)
-            times_g_t(half + 4 * i, 1, g + 3 * i, 1);
+        map_both_sides(times_g_t, 4, 3, d, g);
         for (int t = 0; t < TAPS; t++)
             *(lanes *)(tap[t] + at) = g[t];
     }
