@@ -16,6 +16,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/util.h"
 #include "coll/endpoint.h"
 #include "coll/fabric/fabric.h"
@@ -35,10 +36,10 @@ struct net {
 struct tcp {
     struct coll_host host; /* first */
     struct net net[COLL_CHANNELS];
-    struct links *links;   /* NULL with one rank */
-    struct fabric *fabric; /* NULL: this rank offers none */
-    int wants_fabric;      /* a provider was named */
-    int is_over_fabric;    /* all ranks offer it, so the links go over it */
+    struct links *links;       /* NULL with one rank */
+    struct fabric *fabric;     /* NULL: this rank offers none, or not all ranks offer it */
+    int wants_fabric;          /* a provider was named */
+    atomic_int is_over_fabric; /* all ranks offer it, so the links go over it, and it stays */
     struct endpoint own;
     struct cipher *cipher; /* of encrypted links; NULL: plain */
     int64_t timeout_ms;
@@ -167,7 +168,7 @@ static void tcp_stats(struct coll_host *h, struct coll_stats *out)
 
     if (t->links)
         out->n_strangers = links_n_strangers(t->links);
-    if (t->fabric)
+    if (atomic_load(&t->is_over_fabric))
         out->n_strangers += fabric_n_strangers(t->fabric);
 }
 
@@ -256,6 +257,7 @@ int coll_tcp_prepare(const struct coll_tcp_options *o, struct coll **out, struct
     t->own.rank = o->rank;
     t->own.size = o->size;
     atomic_init(&t->unlinked, -1);
+    atomic_init(&t->is_over_fabric, 0);
     host_init(&t->host, &tcp_ops, o->rank, o->size);
     rc = choose_addr(o, &t->own.addr, err);
     if (rc == 0)
@@ -420,18 +422,21 @@ static int is_encrypted(const struct tcp *t, const struct endpoint_addr *peers)
     return t->encrypt == COLL_ENCRYPT_ON || (t->encrypt == COLL_ENCRYPT_REMOTE && is_remote);
 }
 
-/* A rank offers another fabric than this one, or none: there is none then.  All ranks see the same
+/* Rank r offers another fabric than this one, or none: there is none then.  All ranks see the same
  * table, so they decide alike. */
-static int disagree_on_fabric(struct tcp *t, const struct endpoint *e, struct err *err)
+static int disagree_on_fabric(struct tcp *t, int r, const struct endpoint *e, struct err *err)
 {
-    t->is_over_fabric = 0;
-    if (!t->wants_fabric)
-        return 0;
-    return err_set(
-        err, ERR_PROTO,
-        "it offers the fabric \"%s\", and rank %d \"%s\": cluster.fabric is the same for "
-        "all, but libfabric is not",
-        e->fabric.name, t->own.rank, t->own.fabric.name);
+    if (t->wants_fabric)
+        return err_set(
+            err, ERR_PROTO,
+            "it offers the fabric \"%s\", and rank %d \"%s\": cluster.fabric is the same "
+            "for all, but libfabric is not",
+            e->fabric.name, t->own.rank, t->own.fabric.name);
+    log_info("links between ranks go by TCP, not by %s: rank %d offers %s", t->own.fabric.name, r,
+             *e->fabric.name ? e->fabric.name : "no fabric");
+    fabric_free(t->fabric);
+    t->fabric = NULL;
+    return 0;
 }
 
 /* Take the addresses of all ranks on the fabric. */
@@ -441,17 +446,17 @@ static int agree_on_fabric(struct tcp *t, const void *const *blobs, const size_t
     struct endpoint e;
     int rc = 0;
 
-    t->is_over_fabric = t->fabric != NULL;
-    for (int r = 0; t->is_over_fabric && r < t->own.size && rc == 0; r++) {
+    for (int r = 0; t->fabric && r < t->own.size && rc == 0; r++) {
         rc = endpoint_parse(blobs[r], lens[r], &e, err);
         if (rc == 0 && strcmp(e.fabric.name, t->own.fabric.name) != 0)
-            rc = disagree_on_fabric(t, &e, err);
+            rc = disagree_on_fabric(t, r, &e, err);
         else if (rc == 0 && r != t->own.rank)
             rc = fabric_meet(t->fabric, r, &e.fabric, err);
         if (rc < 0)
             err_wrap(err, "endpoint of rank %d", r);
     }
     OPENSSL_cleanse(&e, sizeof e);
+    atomic_store(&t->is_over_fabric, t->fabric && rc == 0);
     return rc;
 }
 
@@ -477,7 +482,7 @@ static int connect_all(struct tcp *t, const void *const *blobs, const size_t *le
     if (rc == 0 && t->is_over_fabric)
         rc = fabric_begin(t->fabric, key, t->cipher != NULL, err);
     if (rc == 0)
-        links_begin(t->links, key, t->cipher, t->is_over_fabric ? t->fabric : NULL, peers, names);
+        links_begin(t->links, key, t->cipher, t->fabric, peers, names);
     OPENSSL_cleanse(key, sizeof key);
     if (rc == 0)
         return tcp_meet(t, deadline_ms, err);

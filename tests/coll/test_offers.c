@@ -2,17 +2,21 @@
 #include "../test.h"
 
 #include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
 #include "../remove_tree.h"
+#include "base/log.h"
 #include "base/util.h"
+#include "coll/fabric/fabric.h"
 #include "coll/fabric/load.h"
 #include "coll/tcp.h"
 #include "ranks.h"
 
-/* Link this test with --wrap=fabric_likely. */
+/* Link this test with --wrap=fabric_likely, --wrap=fabric_free and --wrap=log_at. */
 static const char *likely;
 
 const char *__real_fabric_likely(const char *root);
@@ -22,6 +26,35 @@ const char *__wrap_fabric_likely(const char *root)
 {
     (void)root;
     return likely;
+}
+
+static atomic_int n_freed;
+
+void __real_fabric_free(struct fabric *f);
+void __wrap_fabric_free(struct fabric *f);
+
+void __wrap_fabric_free(struct fabric *f)
+{
+    n_freed += f != NULL;
+    __real_fabric_free(f);
+}
+
+static pthread_mutex_t logged_lock = PTHREAD_MUTEX_INITIALIZER;
+static char logged[1000]; /* all lines since it was emptied */
+
+void __wrap_log_at(enum log_level level, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+void __wrap_log_at(enum log_level level, const char *fmt, ...)
+{
+    va_list args;
+
+    (void)level;
+    va_start(args, fmt);
+    pthread_mutex_lock(&logged_lock);
+    vsnprintf(logged + strlen(logged), sizeof logged - strlen(logged), fmt, args);
+    pthread_mutex_unlock(&logged_lock);
+    va_end(args);
 }
 
 /* ---- which network ---- */
@@ -70,27 +103,45 @@ static void test_no_provider(void **state)
 /* ---- what ranks offer each other ---- */
 
 /* Two ranks, by what they want: how they connect, and whether they are over the fabric then.  With
- * "auto" this machine seems to have a network of the provider `likely`. */
+ * "auto" the machine of a rank seems to have a network of the provider `likely`.  A fabric that is
+ * of no use is closed at once: n_freed of them are. */
 static const struct offer {
-    const char *want[2], *likely;
-    int rc[2], is_over;
-    const char *says;
+    const char *want[2], *likely[2];
+    int rc[2], is_over, n_freed;
+    const char *says, *logs;
 } offers[] = {
-    {{"auto", "auto"}, "tcp;ofi_rxm", {0, 0}, 1, NULL},
-    {{"auto", "auto"}, NULL, {0, 0}, 0, NULL},
-    {{"auto", "auto"}, "no_such", {0, 0}, 0, NULL},
-    {{"auto", "tcp"}, "tcp;ofi_rxm", {0, 0}, 0, NULL},
-    {{"auto", "tcp;ofi_rxm"}, "tcp;ofi_rxm", {0, 0}, 1, NULL},
-    {{"tcp;ofi_rxm", "tcp"},
+    {{"auto", "auto"}, {"tcp;ofi_rxm", "tcp;ofi_rxm"}, {0, 0}, 1, 0, NULL, ""},
+    {{"auto", "auto"}, {NULL, NULL}, {0, 0}, 0, 0, NULL, ""},
+    {{"auto", "auto"}, {"no_such", "no_such"}, {0, 0}, 0, 0, NULL, "by TCP, not by no_such: "},
+    {{"auto", "auto"},
+     {"tcp;ofi_rxm", "shm"},
+     {0, 0},
+     0,
+     2,
      NULL,
+     "by TCP, not by tcp;ofi_rxm: rank 1 offers shm"},
+    {{"auto", "tcp"},
+     {"tcp;ofi_rxm", NULL},
+     {0, 0},
+     0,
+     1,
+     NULL,
+     "by TCP, not by tcp;ofi_rxm: rank 1 offers no fabric"},
+    {{"auto", "tcp;ofi_rxm"}, {"tcp;ofi_rxm", NULL}, {0, 0}, 1, 0, NULL, ""},
+    {{"tcp;ofi_rxm", "tcp"},
+     {NULL, NULL},
      {ERR_PROTO, 0},
      0,
-     "endpoint of rank 1: it offers the fabric \"\""},
+     0,
+     "endpoint of rank 1: it offers the fabric \"\"",
+     ""},
     {{"tcp", "tcp;ofi_rxm"},
-     NULL,
+     {NULL, NULL},
      {0, ERR_PROTO},
      0,
-     "endpoint of rank 0: it offers the fabric \"\""},
+     0,
+     "endpoint of rank 0: it offers the fabric \"\"",
+     ""},
 };
 
 struct joining {
@@ -135,10 +186,12 @@ static void test_offers(void **state)
         struct joining j[2];
         struct err err;
 
-        likely = offers[i].likely;
+        *logged = 0;
+        n_freed = 0;
         for (int r = 0; r < 2; r++) {
             const struct coll_tcp_options o = {.rank = r, .size = 2, .fabric = offers[i].want[r]};
 
+            likely = offers[i].likely[r];
             j[r] = (struct joining){.offer = &offers[i], .blob = blob, .rank = r};
             assert_int_equal(coll_tcp_prepare(&o, &j[r].c, &err), 0);
             coll_tcp_endpoint(j[r].c, &blob[r]);
@@ -147,6 +200,9 @@ static void test_offers(void **state)
             assert_int_equal(pthread_create(&j[r].thread, NULL, join_main, &j[r]), 0);
         for (int r = 0; r < 2; r++)
             pthread_join(j[r].thread, NULL);
+        assert_int_equal(n_freed, offers[i].n_freed);
+        if (!strstr(logged, offers[i].logs))
+            fail_msg("\"%s\", want \"%s\"", logged, offers[i].logs);
         for (int r = 0; r < 2; r++) {
             check_joined(&j[r]);
             coll_free(j[r].c);
