@@ -139,7 +139,7 @@ static void find_pixels(const struct images *s, const void *data, int64_t image,
         }
 }
 
-/* Fetch 2 x 2 pixels into the cache; those outside of the image stand for others in it. */
+/* Fetch 2 x 2 pixels into the cache: for those outside of the image, others in it. */
 static void fetch_pixels(const struct images *s, const void *data, int64_t image, int64_t row,
                          int64_t column)
 {
@@ -157,7 +157,7 @@ static void fetch_pixels(const struct images *s, const void *data, int64_t image
 
 /* Fetch what tile `number` depends on: the pixels of `to`, or those of `from` that no tile before
  * it has read, the lower right ones.  The processor sees no pattern in the rows of tiles: with this
- * the passes of ResNet-18 took a Zen 5 0.94 to 0.98 of their time. */
+ * the passes of ResNet-18 took a Zen 5 0.95 of their time in float32, and 0.96 in bfloat16. */
 static void fetch_to(const struct pass *p, const void *to, int64_t number)
 {
     const struct tile t = tile_at(p, min_i64(number, n_tiles(p) - 1));
@@ -172,14 +172,29 @@ static void fetch_from(const struct pass *p, const void *from, int64_t number)
     fetch_pixels(&p->from, from, t.image, t.row - p->pad[0] + 2, t.column - p->pad[1] + 2);
 }
 
-/* to[point] = the transform of the pixels of `from` that tile `number` depends on */
-static void begin_tile(const struct pass *p, const void *from, int64_t number, float *to)
+/* The 4 x 4 pixels of `from` that tile `number` depends on, or its 2 x 2 pixels of `to`. */
+static void read_from(const struct pass *p, const void *from, int64_t number, const void **pixel)
 {
     const struct tile t = tile_at(p, number);
-    const void *pixel[POINTS];
 
     fetch_from(p, from, number + AHEAD);
     find_pixels(&p->from, from, t.image, t.row - p->pad[0], t.column - p->pad[1], 4, pixel);
+}
+
+static void read_to(const struct pass *p, const void *to, int64_t number, const void **pixel)
+{
+    const struct tile t = tile_at(p, number);
+
+    fetch_to(p, to, number + AHEAD);
+    find_pixels(&p->to, to, t.image, t.row, t.column, 2, pixel);
+}
+
+/* to[point] = the transform of the pixels of `from` that tile `number` depends on */
+static void begin_tile(const struct pass *p, const void *from, int64_t number, float *to)
+{
+    const void *pixel[POINTS];
+
+    read_from(p, from, number, pixel);
     if (p->is_paired)
         pair_x_channels(pixel, p->from.c, to);
     else
@@ -419,12 +434,10 @@ static void cpu_winograd_add_products(const struct pass *s, const float *x, cons
 static void grad_w_tile(const struct plain *p, const struct pass *s, int64_t number, float *x,
                         float *dy, float *db)
 {
-    const struct tile t = tile_at(s, number);
     const void *pixel[4];
 
-    fetch_to(s, p->in[CONV2D_GRAD_W_DY], number + AHEAD);
     begin_tile(s, p->in[CONV2D_GRAD_W_X], number, x);
-    find_pixels(&s->to, p->in[CONV2D_GRAD_W_DY], t.image, t.row, t.column, 2, pixel);
+    read_to(s, p->in[CONV2D_GRAD_W_DY], number, pixel);
     transform_dy(pixel, s->to.c, s->to.type, s->panel, dy, db);
 }
 
@@ -435,13 +448,8 @@ static void grad_w_pair(const struct plain *p, const struct pass *s, int64_t num
     const void *of_x[2 * POINTS] = {0}, *of_dy[2 * 4] = {0};
 
     for (int i = 0; i < (is_last ? 1 : 2); i++) {
-        const struct tile t = tile_at(s, number + i);
-
-        fetch_from(s, p->in[CONV2D_GRAD_W_X], number + i + AHEAD);
-        fetch_to(s, p->in[CONV2D_GRAD_W_DY], number + i + AHEAD);
-        find_pixels(&s->from, p->in[CONV2D_GRAD_W_X], t.image, t.row - s->pad[0],
-                    t.column - s->pad[1], 4, of_x + i * POINTS);
-        find_pixels(&s->to, p->in[CONV2D_GRAD_W_DY], t.image, t.row, t.column, 2, of_dy + i * 4);
+        read_from(s, p->in[CONV2D_GRAD_W_X], number + i, of_x + i * POINTS);
+        read_to(s, p->in[CONV2D_GRAD_W_DY], number + i, of_dy + i * 4);
     }
     pair_x_tiles(of_x, s->from.c, x);
     pair_dy_tiles(of_dy, s->to.c, dy, db);
