@@ -560,17 +560,16 @@ int winograd_make(struct cpu *b, const struct graph *g, const struct node *n, st
     const struct shape *w = cpu_conv_filter(g, n);
     const int64_t K = w->dim[0], C = w->dim[1];
     const int is_paired = cpu_winograd_is_paired(op_type(g, n), b->widens_bf16);
-    const int64_t tiles = n->op == OP_conv2d ? tile_factors(is_paired, C) + tile_results(K)
-                          : n->op == OP_conv2d_grad_x
-                              ? tile_factors(is_paired, K) + tile_results(C)
-                              : tile_factors(is_paired, C) + tile_factors(is_paired, K);
+    const int64_t of_c = tile_factors(is_paired, C), of_k = tile_factors(is_paired, K);
     const size_t filter = (size_t)filter_factors(is_paired, C, K) * sizeof(float);
 
-    if (n->op == OP_conv2d_grad_w)
-        return plain_new_split(b, g, n, cpu_winograd_run_grad_w, 0,
-                               (size_t)(filter_results(C, K) + K + tiles) * sizeof(float), out,
-                               err);
-    return plain_new_split(b, g, n,
-                           n->op == OP_conv2d ? cpu_winograd_run_forward : cpu_winograd_run_grad_x,
-                           filter, (size_t)tiles * sizeof(float), out, err);
+    if (n->op == OP_conv2d)
+        return plain_new_split(b, g, n, cpu_winograd_run_forward, filter,
+                               (size_t)(of_c + tile_results(K)) * sizeof(float), out, err);
+    if (n->op == OP_conv2d_grad_x)
+        return plain_new_split(b, g, n, cpu_winograd_run_grad_x, filter,
+                               (size_t)(of_k + tile_results(C)) * sizeof(float), out, err);
+    return plain_new_split(b, g, n, cpu_winograd_run_grad_w, 0,
+                           (size_t)(filter_results(C, K) + K + of_c + of_k) * sizeof(float), out,
+                           err);
 }
