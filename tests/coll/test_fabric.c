@@ -1,4 +1,4 @@
-/* coll/fabric: the messages of a lane, over a fake of libfabric that loses the order of reports, is
+/* coll/fabric: the messages of a rail, over a fake of libfabric that loses the order of reports, is
  * busy, and lets others write. */
 #include "../test.h"
 
@@ -10,13 +10,13 @@
 #include "base/alloc.h"
 #include "base/util.h"
 #include "coll/fabric/fabric.h"
-#include "coll/fabric/lane.h"
 #include "coll/fabric/load.h"
+#include "coll/fabric/rail.h"
 #include "ranks.h"
 
 /* ---- the terms of two ranks ---- */
 
-static struct lane_terms terms[2];
+static struct rail_terms terms[2];
 static uint8_t halves[2][SEAL_PUBLIC];
 
 static void make_terms(int hides)
@@ -24,7 +24,7 @@ static void make_terms(int hides)
     struct err err;
 
     for (int r = 0; r < 2; r++) {
-        terms[r] = (struct lane_terms){
+        terms[r] = (struct rail_terms){
             .rank = r, .size = 2, .hides = hides, .half = halves, .key = "of the formation"};
         assert_int_equal(seal_own_new(&terms[r].own, halves[r], &err), 0);
     }
@@ -164,11 +164,11 @@ static const struct fabric_ops fake = {.open = fake_open,
                                        .poll = fake_poll,
                                        .sleep_on = fake_sleep_on};
 
-/* ---- lanes ---- */
+/* ---- rails ---- */
 
-static struct lane *lanes[2];
+static struct rail *rails[2];
 
-static void begin_lanes(int hides)
+static void begin_rails(int hides)
 {
     struct err err;
 
@@ -177,16 +177,16 @@ static void begin_lanes(int hides)
         const uint8_t other = (uint8_t)(1 - r);
 
         terms[r].ops = &fake;
-        assert_int_equal(lane_new(&terms[r], r ? "1" : "0", "", COLL_BULK, &lanes[r], &err), 0);
-        assert_int_equal(lane_add(lanes[r], 1 - r, &other, 1, &err), 0);
-        assert_int_equal(lane_begin(lanes[r], &err), 0);
+        assert_int_equal(rail_new(&terms[r], r ? "1" : "0", "", COLL_BULK, &rails[r], &err), 0);
+        assert_int_equal(rail_add(rails[r], 1 - r, &other, 1, &err), 0);
+        assert_int_equal(rail_begin(rails[r], &err), 0);
     }
 }
 
-static void end_lanes(void)
+static void end_rails(void)
 {
     for (int r = 0; r < 2; r++)
-        lane_free(lanes[r]);
+        rail_free(rails[r]);
     free_terms();
 }
 
@@ -195,13 +195,13 @@ static void poll_both(void)
     struct err err;
 
     for (int i = 0; i < 4; i++)
-        assert_true(lane_poll(lanes[i % 2], &err) >= 0);
+        assert_true(rail_poll(rails[i % 2], &err) >= 0);
 }
 
 static int64_t say(int from, const void *data, size_t n)
 {
     struct err err;
-    const int64_t done = lane_send(lanes[from], 1 - from, data, n, &err);
+    const int64_t done = rail_send(rails[from], 1 - from, data, n, &err);
 
     assert_true(done >= 0);
     return done;
@@ -210,7 +210,7 @@ static int64_t say(int from, const void *data, size_t n)
 static int64_t hear(int self, void *to, size_t n)
 {
     struct err err;
-    const int64_t done = lane_recv(lanes[self], 1 - self, to, n, &err);
+    const int64_t done = rail_recv(rails[self], 1 - self, to, n, &err);
 
     assert_true(done >= 0);
     return done;
@@ -222,7 +222,7 @@ static void test_window(void **state)
     uint32_t x = 0, y;
 
     (void)state;
-    begin_lanes(0);
+    begin_rails(0);
     for (uint32_t i = 0; i < MESH_WINDOW; i++)
         assert_int_equal(say(0, &i, sizeof i), sizeof i);
     poll_both();
@@ -242,24 +242,24 @@ static void test_window(void **state)
     poll_both();
     assert_int_equal(hear(0, &y, sizeof y), sizeof y);
     assert_int_equal(y, x);
-    assert_int_equal(lane_n_strangers(lanes[0]) + lane_n_strangers(lanes[1]), 0);
-    end_lanes();
+    assert_int_equal(rail_n_strangers(rails[0]) + rail_n_strangers(rails[1]), 0);
+    end_rails();
 }
 
 /* Long and odd pieces both ways, reports last first, and a port that is busy now and then. */
 static void test_bytes(void **state)
 {
-    enum { TOTAL = 3 * LANE_PIECE + 12345 };
+    enum { TOTAL = 3 * RAIL_PIECE + 12345 };
     static uint8_t sent[TOTAL], got[2][TOTAL];
     size_t n_out[2] = {0}, n_in[2] = {0};
 
     (void)state;
     for (size_t i = 0; i < TOTAL; i++)
         sent[i] = (uint8_t)(i * 31 + (i >> 8));
-    begin_lanes(1);
+    begin_rails(1);
     for (uint32_t i = 0; n_in[0] + n_in[1] < 2 * (size_t)TOTAL; i++) {
         const int r = (int)(i & 1);
-        const size_t most = 1 + i * 7919 % (2 * LANE_PIECE);
+        const size_t most = 1 + i * 7919 % (2 * RAIL_PIECE);
 
         ports[r]->is_reversed = i % 3 == 0;
         ports[r]->is_busy = i % 5 == 0;
@@ -271,8 +271,8 @@ static void test_bytes(void **state)
     }
     for (int r = 0; r < 2; r++)
         assert_memory_equal(got[r], sent, TOTAL);
-    assert_int_equal(lane_n_strangers(lanes[0]) + lane_n_strangers(lanes[1]), 0);
-    end_lanes();
+    assert_int_equal(rail_n_strangers(rails[0]) + rail_n_strangers(rails[1]), 0);
+    end_rails();
 }
 
 /* Others write to the port: nothing of it is heard, all is counted, and the link goes on. */
@@ -284,7 +284,7 @@ static void test_strangers(void **state)
     size_t n;
 
     (void)state;
-    begin_lanes(0);
+    begin_rails(0);
     fake_put(ports[1], "x", 1);
     fake_put(ports[1], forged, sizeof forged);
     forged[1] = 77; /* of a rank that is not there */
@@ -297,7 +297,7 @@ static void test_strangers(void **state)
     forged[n - 1] ^= 1;
     fake_put(ports[1], forged, n);
     poll_both();
-    assert_int_equal(lane_n_strangers(lanes[1]), 4);
+    assert_int_equal(rail_n_strangers(rails[1]), 4);
     assert_int_equal(hear(1, heard, sizeof heard), sizeof said);
     assert_string_equal(heard, said);
     forged[n - 1] ^= 1;
@@ -309,7 +309,7 @@ static void test_strangers(void **state)
         poll_both();
         assert_int_equal(hear(1, heard, sizeof heard), sizeof said);
     }
-    end_lanes();
+    end_rails();
 }
 
 /* Messages come again, before and after they are read, and the first one all the time: each is
@@ -320,7 +320,7 @@ static void test_replays(void **state)
     int n_posted[2] = {0};
 
     (void)state;
-    begin_lanes(0);
+    begin_rails(0);
     for (uint32_t i = 0; i < 8 * MESH_WINDOW; i++) {
         const int to = (int)(i & 1);
         struct fabric_port *p = ports[to];
@@ -344,8 +344,8 @@ static void test_replays(void **state)
     }
     for (int r = 0; r < 2; r++)
         assert_int_equal(ports[r]->n_posted, n_posted[r]);
-    assert_int_equal(lane_n_strangers(lanes[0]) + lane_n_strangers(lanes[1]), 0);
-    end_lanes();
+    assert_int_equal(rail_n_strangers(rails[0]) + rail_n_strangers(rails[1]), 0);
+    end_rails();
 }
 
 /* A message of one byte from rank 0 to rank 1, by the right key, and with this number. */
@@ -372,7 +372,7 @@ static void test_too_far(void **state)
     uint8_t heard;
 
     (void)state;
-    begin_lanes(0);
+    begin_rails(0);
     put_numbered(MESH_WINDOW, 'x');
     assert_int_equal(hear(1, &heard, 1), 0);
     for (uint8_t i = MESH_WINDOW; i-- > 0;)
@@ -381,7 +381,7 @@ static void test_too_far(void **state)
         assert_int_equal(hear(1, &heard, 1), 1);
         assert_int_equal(heard, i);
     }
-    end_lanes();
+    end_rails();
 }
 
 /* A rank that the fabric cannot reach is told to whoever sends to it, once that is known. */
@@ -390,15 +390,15 @@ static void test_unreachable(void **state)
     struct err err;
 
     (void)state;
-    begin_lanes(0);
+    begin_rails(0);
     ports[0]->breaks = 1;
     say(0, "x", 1);
-    assert_int_equal(lane_n_sending(lanes[0], 1), 1);
+    assert_int_equal(rail_n_sending(rails[0], 1), 1);
     poll_both();
-    assert_int_equal(lane_n_sending(lanes[0], 1), 0);
-    assert_int_equal(lane_send(lanes[0], 1, "x", 1, &err), ERR_PEER);
+    assert_int_equal(rail_n_sending(rails[0], 1), 0);
+    assert_int_equal(rail_send(rails[0], 1, "x", 1, &err), ERR_PEER);
     assert_non_null(strstr(err.msg, "the fabric cannot reach it"));
-    end_lanes();
+    end_rails();
 }
 
 /* Link this test with --wrap=fabric_load. */
@@ -441,25 +441,25 @@ static void test_unreachable_link(void **state)
     free_terms();
 }
 
-/* A message that is too long is a stranger's; one that fails ends the lane. */
+/* A message that is too long is a stranger's; one that fails ends the rail. */
 static void test_outcomes(void **state)
 {
     struct err err;
 
     (void)state;
-    begin_lanes(0);
+    begin_rails(0);
     ports[1]->comes = FABRIC_TOO_LONG;
     say(0, "x", 1);
     poll_both();
-    assert_int_equal(lane_n_strangers(lanes[1]), 1);
+    assert_int_equal(rail_n_strangers(rails[1]), 1);
     ports[1]->comes = FABRIC_CANCELED;
     say(0, "x", 1);
     poll_both();
-    assert_int_equal(lane_n_strangers(lanes[1]), 1);
+    assert_int_equal(rail_n_strangers(rails[1]), 1);
     ports[1]->comes = FABRIC_FAILED;
     say(0, "x", 1);
-    assert_int_equal(lane_poll(lanes[1], &err), ERR_DEVICE);
-    end_lanes();
+    assert_int_equal(rail_poll(rails[1], &err), ERR_DEVICE);
+    end_rails();
 }
 
 int main(void)

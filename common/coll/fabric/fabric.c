@@ -1,7 +1,7 @@
-/* fabric - a rank's two lanes, and the form of a link that sends and receives through one.
+/* fabric - a rank's two rails, and the form of a link that sends and receives through one.
  *
- * Happy path: a call tries, and the lane has room or bytes at once.  Otherwise the caller polls the
- * lane, first again and again, and then between sleeps.
+ * Happy path: a call tries, and the rail has room or bytes at once.  Otherwise the caller polls the
+ * rail, first again and again, and then between sleeps.
  *
  * Failure modes: the link's socket has ended, so the peer is gone: what it sent before may still
  * arrive for GRACE_MS.  link_shut ends a wait at once.  A provider that never reports the loss of a
@@ -20,8 +20,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/util.h"
-#include "coll/fabric/lane.h"
 #include "coll/fabric/load.h"
+#include "coll/fabric/rail.h"
 #include "coll/link_impl.h"
 
 enum {
@@ -32,8 +32,8 @@ enum {
 };
 
 struct fabric {
-    struct lane_terms terms; /* of both lanes */
-    struct lane *lane[COLL_CHANNELS];
+    struct rail_terms terms; /* of both rails */
+    struct rail *rail[COLL_CHANNELS];
     uint8_t own_half[SEAL_PUBLIC];
 };
 
@@ -41,7 +41,7 @@ struct fabric {
 
 struct link_fabric {
     struct link base; /* first */
-    struct lane *lane;
+    struct rail *rail;
     int rank;
     atomic_int is_shut; /* by link_shut, of any thread */
 };
@@ -81,8 +81,8 @@ static int fabric_lost(struct err *err)
 /* Make progress, or sleep until there may be some.  Bytes that had come were taken before. */
 static int fabric_wait(struct link_fabric *k, struct wait *w, struct err *err)
 {
-    const int has_failed = lane_has_failed(k->lane, k->rank);
-    const int n = has_failed ? 0 : lane_poll(k->lane, err);
+    const int has_failed = rail_has_failed(k->rail, k->rank);
+    const int n = has_failed ? 0 : rail_poll(k->rail, err);
 
     if (has_failed)
         return fabric_lost(err);
@@ -96,7 +96,7 @@ static int fabric_wait(struct link_fabric *k, struct wait *w, struct err *err)
         return 0;
     }
     if (n == 0)
-        lane_sleep(k->lane, w->gone_ns ? -1 : k->base.fd, SLEEP_MS);
+        rail_sleep(k->rail, w->gone_ns ? -1 : k->base.fd, SLEEP_MS);
     if (clock_mono_ns() - w->looked_ns < LOOK_MS * INT64_C(1000000) && !w->gone_ns)
         return 0;
     return fabric_look(k, w, err);
@@ -111,8 +111,8 @@ static int fabric_move(struct link_fabric *k, const uint8_t *from, uint8_t *to, 
     int rc = 0;
 
     while (done < n_bytes && rc == 0) {
-        const int64_t n = from ? lane_send(k->lane, k->rank, from + done, n_bytes - done, err)
-                               : lane_recv(k->lane, k->rank, to + done, n_bytes - done, err);
+        const int64_t n = from ? rail_send(k->rail, k->rank, from + done, n_bytes - done, err)
+                               : rail_recv(k->rail, k->rank, to + done, n_bytes - done, err);
 
         if (n < 0)
             return (int)n;
@@ -151,9 +151,9 @@ static int fabric_flush(struct link *base, struct err *err)
     struct wait w = {0};
     int rc = 0;
 
-    while (lane_n_sending(k->lane, k->rank) && rc == 0)
+    while (rail_n_sending(k->rail, k->rank) && rc == 0)
         rc = fabric_wait(k, &w, err);
-    if (rc == 0 && lane_has_failed(k->lane, k->rank))
+    if (rc == 0 && rail_has_failed(k->rail, k->rank))
         rc = fabric_lost(err);
     return rc == ERR_PEER && fabric_left(k) ? 0 : rc;
 }
@@ -168,7 +168,7 @@ struct link *link_over_fabric(struct fabric *f, enum coll_channel ch, int r)
     struct link_fabric *k = xcalloc(1, sizeof *k);
 
     k->base.ops = &link_fabric_ops;
-    k->lane = f->lane[ch];
+    k->rail = f->rail[ch];
     k->rank = r;
     atomic_init(&k->is_shut, 0);
     return &k->base;
@@ -176,14 +176,14 @@ struct link *link_over_fabric(struct fabric *f, enum coll_channel ch, int r)
 
 /* ---- life ---- */
 
-static int open_lanes(struct fabric *f, const char *provider, const char *ip, struct err *err)
+static int open_rails(struct fabric *f, const char *provider, const char *ip, struct err *err)
 {
     int rc = fabric_load(&f->terms.ops, err);
 
     if (rc == 0)
         rc = seal_own_new(&f->terms.own, f->own_half, err);
     for (int ch = 0; ch < COLL_CHANNELS && rc == 0; ch++)
-        rc = lane_new(&f->terms, provider, ip, (enum coll_channel)ch, &f->lane[ch], err);
+        rc = rail_new(&f->terms, provider, ip, (enum coll_channel)ch, &f->rail[ch], err);
     return rc;
 }
 
@@ -203,7 +203,7 @@ int fabric_new(const char *provider, const char *ip, int rank, int size, struct 
     f->terms.rank = rank;
     f->terms.size = size;
     f->terms.half = xcalloc((size_t)size, sizeof *f->terms.half);
-    rc = open_lanes(f, name, ip, err);
+    rc = open_rails(f, name, ip, err);
     if (rc == 0) {
         *out = f;
         return 0;
@@ -220,7 +220,7 @@ void fabric_free(struct fabric *f)
     if (!f)
         return;
     for (int ch = 0; ch < COLL_CHANNELS; ch++)
-        lane_free(f->lane[ch]);
+        rail_free(f->rail[ch]);
     EVP_PKEY_free(f->terms.own);
     free(f->terms.half);
     OPENSSL_cleanse(f, sizeof *f);
@@ -233,7 +233,7 @@ void fabric_describe(const struct fabric *f, struct endpoint_fabric *out)
     memcpy(out->name, fabric_name(f), strlen(fabric_name(f)));
     memcpy(out->half, f->own_half, sizeof out->half);
     for (int ch = 0; ch < COLL_CHANNELS; ch++) {
-        const void *at = f->terms.ops->address(lane_port(f->lane[ch]), &out->len[ch]);
+        const void *at = f->terms.ops->address(rail_port(f->rail[ch]), &out->len[ch]);
 
         memcpy(out->address[ch], at, out->len[ch]);
     }
@@ -245,7 +245,7 @@ int fabric_meet(struct fabric *f, int r, const struct endpoint_fabric *e, struct
 
     memcpy(f->terms.half[r], e->half, SEAL_PUBLIC);
     for (int ch = 0; ch < COLL_CHANNELS && rc == 0; ch++)
-        rc = lane_add(f->lane[ch], r, e->address[ch], e->len[ch], err);
+        rc = rail_add(f->rail[ch], r, e->address[ch], e->len[ch], err);
     return rc;
 }
 
@@ -256,13 +256,13 @@ int fabric_begin(struct fabric *f, const uint8_t key[PROOF_KEY], int hides, stru
     memcpy(f->terms.key, key, PROOF_KEY);
     f->terms.hides = hides;
     for (int ch = 0; ch < COLL_CHANNELS && rc == 0; ch++)
-        rc = lane_begin(f->lane[ch], err);
+        rc = rail_begin(f->rail[ch], err);
     return rc;
 }
 
 const char *fabric_name(const struct fabric *f)
 {
-    return f->terms.ops->name(lane_port(f->lane[0]));
+    return f->terms.ops->name(rail_port(f->rail[0]));
 }
 
 int64_t fabric_n_strangers(const struct fabric *f)
@@ -270,6 +270,6 @@ int64_t fabric_n_strangers(const struct fabric *f)
     int64_t n = 0;
 
     for (int ch = 0; ch < COLL_CHANNELS; ch++)
-        n += lane_n_strangers(f->lane[ch]);
+        n += rail_n_strangers(f->rail[ch]);
     return n;
 }

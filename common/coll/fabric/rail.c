@@ -1,13 +1,13 @@
-/* lane - the messages of one port: numbers, credits and room for them.
+/* rail - the messages of one port: numbers, credits and room for them.
  *
- * Happy path: lane_send takes an idle message, copies bytes into it, closes it and hands it to the
- * port.  The receiver's port puts it into a posted one; lane_poll opens it and puts it into its
- * sender's row, by its number.  lane_recv takes bytes out of the row in order, and posts the
+ * Happy path: rail_send takes an idle message, copies bytes into it, closes it and hands it to the
+ * port.  The receiver's port puts it into a posted one; rail_poll opens it and puts it into its
+ * sender's row, by its number.  rail_recv takes bytes out of the row in order, and posts the
  * message again.
  *
  * Failure modes: what does not open, or has a number that was there, is dropped and posted again.
  * A message that the port could not send marks its rank: no further one is sent to it. */
-#include "coll/fabric/lane.h"
+#include "coll/fabric/rail.h"
 
 #include <openssl/crypto.h>
 #include <poll.h>
@@ -21,8 +21,8 @@
 
 enum {
     HEAD = SEAL_HEAD + SEAL_MARK,
-    MESSAGE = HEAD + LANE_PIECE,
-    OUT = 2 * MESH_WINDOW, /* messages that a lane can have under way */
+    MESSAGE = HEAD + RAIL_PIECE,
+    OUT = 2 * MESH_WINDOW, /* messages that a rail can have under way */
     NAP_NS = 50 * 1000,    /* between two polls of a port without a descriptor */
 };
 
@@ -55,8 +55,8 @@ struct peer {
     struct message *row[MESH_WINDOW]; /* number n is at n % MESH_WINDOW; NULL: has not come */
 };
 
-struct lane {
-    const struct lane_terms *terms;
+struct rail {
+    const struct rail_terms *terms;
     struct fabric_port *port;
     enum coll_channel channel;
     uint64_t *to;       /* [size]: by which the port knows the ranks */
@@ -70,13 +70,13 @@ struct lane {
 
 /* ---- numbers ---- */
 
-static void lane_put(uint8_t *at, uint64_t v, int n)
+static void rail_put(uint8_t *at, uint64_t v, int n)
 {
     for (int i = 0; i < n; i++)
         at[i] = (uint8_t)(v >> 8 * (n - 1 - i));
 }
 
-static uint64_t lane_get(const uint8_t *at, int n)
+static uint64_t rail_get(const uint8_t *at, int n)
 {
     uint64_t v = 0;
 
@@ -102,7 +102,7 @@ static struct message *list_pop(struct message **list)
 }
 
 /* Add `count` messages to the list. */
-static int lane_make_room(struct lane *l, int count, struct message **list, struct err *err)
+static int rail_make_room(struct rail *l, int count, struct message **list, struct err *err)
 {
     struct room *room = xcalloc(1, sizeof *room + (size_t)count * sizeof *room->message);
     const size_t n_bytes = (size_t)count * MESSAGE;
@@ -123,7 +123,7 @@ static int lane_make_room(struct lane *l, int count, struct message **list, stru
 
 /* Post what can be posted.  The port has a limit, which may be lower than the room for all ranks.
  */
-static int lane_post(struct lane *l, struct err *err)
+static int rail_post(struct rail *l, struct err *err)
 {
     int rc = 0;
 
@@ -140,9 +140,9 @@ static int lane_post(struct lane *l, struct err *err)
 
 /* ---- peers ---- */
 
-static int lane_seal(const struct lane *l, int r, int is_opener, struct seal **out, struct err *err)
+static int rail_seal(const struct rail *l, int r, int is_opener, struct seal **out, struct err *err)
 {
-    const struct lane_terms *t = l->terms;
+    const struct rail_terms *t = l->terms;
     const struct proof_link link = {is_opener ? r : t->rank, is_opener ? t->rank : r, l->channel,
                                     t->hides ? PROOF_TLS : PROOF_PLAIN};
     uint8_t key[SEAL_KEY];
@@ -155,7 +155,7 @@ static int lane_seal(const struct lane *l, int r, int is_opener, struct seal **o
 }
 
 /* The peer of rank r, with its keys.  A message that claims to be of rank r needs them. */
-static int lane_know(struct lane *l, int r, struct peer **out, struct err *err)
+static int rail_know(struct rail *l, int r, struct peer **out, struct err *err)
 {
     struct peer *p = l->peer[r];
 
@@ -164,29 +164,29 @@ static int lane_know(struct lane *l, int r, struct peer **out, struct err *err)
         p->rank = r;
     }
     *out = p;
-    if (!p->out && lane_seal(l, r, 0, &p->out, err) < 0)
+    if (!p->out && rail_seal(l, r, 0, &p->out, err) < 0)
         return err_wrap(err, "key of rank %d", r);
-    if (!p->in && lane_seal(l, r, 1, &p->in, err) < 0)
+    if (!p->in && rail_seal(l, r, 1, &p->in, err) < 0)
         return err_wrap(err, "key of rank %d", r);
     return 0;
 }
 
 /* The peer with room for its messages: it has proven the key, or this rank wants its bytes. */
-static int lane_use(struct lane *l, int r, struct peer **out, struct err *err)
+static int rail_use(struct rail *l, int r, struct peer **out, struct err *err)
 {
-    int rc = lane_know(l, r, out, err);
+    int rc = rail_know(l, r, out, err);
 
     if (rc < 0 || (*out)->has_room)
         return rc;
     (*out)->has_room = 1;
-    rc = lane_make_room(l, LANE_ROOM, &l->unposted, err);
-    return rc == 0 ? lane_post(l, err) : rc;
+    rc = rail_make_room(l, RAIL_ROOM, &l->unposted, err);
+    return rc == 0 ? rail_post(l, err) : rc;
 }
 
 /* ---- sending ---- */
 
 /* Send n bytes, which may be 0, in an idle message.  FABRIC_BUSY: not now. */
-static int lane_post_out(struct lane *l, struct peer *p, enum kind kind, const void *data, size_t n,
+static int rail_post_out(struct rail *l, struct peer *p, enum kind kind, const void *data, size_t n,
                          struct err *err)
 {
     struct message *m = l->idle;
@@ -197,10 +197,10 @@ static int lane_post_out(struct lane *l, struct peer *p, enum kind kind, const v
     if (!m)
         return FABRIC_BUSY;
     memset(m->at, 0, HEAD);
-    lane_put(m->at, (uint64_t)l->terms->rank, 2);
+    rail_put(m->at, (uint64_t)l->terms->rank, 2);
     m->at[2] = (uint8_t)kind;
-    lane_put(m->at + 4, p->n_in, 4);
-    lane_put(m->at + 8, p->number[kind], 8);
+    rail_put(m->at + 4, p->n_in, 4);
+    rail_put(m->at + 8, p->number[kind], 8);
     if (n)
         memcpy(m->at + HEAD, data, n);
     seal_close(p->out, m->at, m->at + HEAD, n, m->at + SEAL_HEAD);
@@ -217,31 +217,31 @@ static int lane_post_out(struct lane *l, struct peer *p, enum kind kind, const v
     return 0;
 }
 
-int64_t lane_send(struct lane *l, int r, const void *data, size_t n_bytes, struct err *err)
+int64_t rail_send(struct rail *l, int r, const void *data, size_t n_bytes, struct err *err)
 {
-    const size_t n = n_bytes < LANE_PIECE ? n_bytes : LANE_PIECE;
+    const size_t n = n_bytes < RAIL_PIECE ? n_bytes : RAIL_PIECE;
     struct peer *p;
-    int rc = lane_use(l, r, &p, err);
+    int rc = rail_use(l, r, &p, err);
 
     if (rc < 0)
         return rc;
     if (p->number[KIND_DATA] - p->n_acked >= MESH_WINDOW)
         return 0;
-    rc = lane_post_out(l, p, KIND_DATA, data, n, err);
+    rc = rail_post_out(l, p, KIND_DATA, data, n, err);
     return rc == FABRIC_BUSY ? 0 : rc < 0 ? rc : (int64_t)n;
 }
 
-int lane_has_failed(const struct lane *l, int r) { return l->peer[r] && l->peer[r]->has_failed; }
+int rail_has_failed(const struct rail *l, int r) { return l->peer[r] && l->peer[r]->has_failed; }
 
-int lane_n_sending(const struct lane *l, int r) { return l->peer[r] ? l->peer[r]->n_sending : 0; }
+int rail_n_sending(const struct rail *l, int r) { return l->peer[r] ? l->peer[r]->n_sending : 0; }
 
 /* Tell the peer what was read, if half a window was and no message has told it. */
-static int lane_credit(struct lane *l, struct peer *p, struct err *err)
+static int rail_credit(struct rail *l, struct peer *p, struct err *err)
 {
     int rc = 0;
 
     if (p->n_in - p->n_told >= MESH_WINDOW / 2)
-        rc = lane_post_out(l, p, KIND_CREDIT, NULL, 0, err);
+        rc = rail_post_out(l, p, KIND_CREDIT, NULL, 0, err);
     l->n_owing += (rc == FABRIC_BUSY) - p->owes;
     p->owes = rc == FABRIC_BUSY;
     return rc < 0 && rc != ERR_PEER ? rc : 0; /* whoever sends to it, or waits, hears of the loss */
@@ -249,9 +249,9 @@ static int lane_credit(struct lane *l, struct peer *p, struct err *err)
 
 /* ---- receiving ---- */
 
-static void lane_take_ack(struct peer *p, const uint8_t *head)
+static void rail_take_ack(struct peer *p, const uint8_t *head)
 {
-    const uint32_t more = (uint32_t)lane_get(head + 4, 4) - (uint32_t)p->n_acked;
+    const uint32_t more = (uint32_t)rail_get(head + 4, 4) - (uint32_t)p->n_acked;
 
     if (more <= p->number[KIND_DATA] - p->n_acked)
         p->n_acked += more;
@@ -259,9 +259,9 @@ static void lane_take_ack(struct peer *p, const uint8_t *head)
 
 /* Put a message that has opened into its row.  0: it is not needed.  One that was read before is
  * far ahead, because the difference has no sign. */
-static int lane_keep(struct peer *p, struct message *m)
+static int rail_keep(struct peer *p, struct message *m)
 {
-    const uint64_t number = lane_get(m->at + 8, 8);
+    const uint64_t number = rail_get(m->at + 8, 8);
     struct message **place = &p->row[number % MESH_WINDOW];
 
     if (m->at[2] != KIND_DATA || number - p->n_in >= MESH_WINDOW || *place)
@@ -271,21 +271,21 @@ static int lane_keep(struct peer *p, struct message *m)
 }
 
 /* 1: the message of n bytes is of a rank of this formation, *out. */
-static int lane_opens(struct lane *l, struct message *m, size_t n, struct peer **out)
+static int rail_opens(struct rail *l, struct message *m, size_t n, struct peer **out)
 {
-    const int from = n < HEAD ? -1 : (int)lane_get(m->at, 2);
+    const int from = n < HEAD ? -1 : (int)rail_get(m->at, 2);
     struct err ignored;
 
     if (from < 0 || from >= l->terms->size || from == l->terms->rank || m->at[2] >= KINDS)
         return 0;
-    if (lane_know(l, from, out, &ignored) < 0)
+    if (rail_know(l, from, out, &ignored) < 0)
         return 0;
     m->n = n - HEAD;
     m->n_read = 0;
     return seal_open((*out)->in, m->at, m->at + HEAD, m->n, m->at + SEAL_HEAD);
 }
 
-static int lane_arrived(struct lane *l, struct message *m, const struct fabric_done *d,
+static int rail_arrived(struct rail *l, struct message *m, const struct fabric_done *d,
                         struct err *err)
 {
     struct peer *p;
@@ -294,22 +294,22 @@ static int lane_arrived(struct lane *l, struct message *m, const struct fabric_d
         return err_set(err, ERR_DEVICE, "libfabric: a message could not be received");
     if (d->outcome == FABRIC_CANCELED) {
         list_push(&l->unposted, m);
-        return lane_post(l, err);
+        return rail_post(l, err);
     }
-    if (d->outcome == FABRIC_TOO_LONG || !lane_opens(l, m, d->n_bytes, &p)) {
+    if (d->outcome == FABRIC_TOO_LONG || !rail_opens(l, m, d->n_bytes, &p)) {
         atomic_fetch_add(&l->n_strangers, 1);
     } else {
-        if (lane_use(l, p->rank, &p, err) < 0)
+        if (rail_use(l, p->rank, &p, err) < 0)
             return err->code;
-        lane_take_ack(p, m->at);
-        if (lane_keep(p, m))
+        rail_take_ack(p, m->at);
+        if (rail_keep(p, m))
             return 0;
     }
     list_push(&l->unposted, m);
-    return lane_post(l, err);
+    return rail_post(l, err);
 }
 
-static void lane_left(struct lane *l, struct message *m, const struct fabric_done *d)
+static void rail_left(struct rail *l, struct message *m, const struct fabric_done *d)
 {
     m->peer->n_sending--;
     m->peer->has_failed |= d->outcome != FABRIC_DONE;
@@ -317,13 +317,13 @@ static void lane_left(struct lane *l, struct message *m, const struct fabric_don
     list_push(&l->idle, m);
 }
 
-int64_t lane_recv(struct lane *l, int r, void *to, size_t n_bytes, struct err *err)
+int64_t rail_recv(struct rail *l, int r, void *to, size_t n_bytes, struct err *err)
 {
     struct message **place, *m;
     struct peer *p;
     size_t n;
 
-    if (lane_use(l, r, &p, err) < 0)
+    if (rail_use(l, r, &p, err) < 0)
         return err->code;
     place = &p->row[p->n_in % MESH_WINDOW];
     m = *place;
@@ -337,24 +337,24 @@ int64_t lane_recv(struct lane *l, int r, void *to, size_t n_bytes, struct err *e
     *place = NULL;
     p->n_in++;
     list_push(&l->unposted, m);
-    if (lane_post(l, err) < 0 || lane_credit(l, p, err) < 0)
+    if (rail_post(l, err) < 0 || rail_credit(l, p, err) < 0)
         return err->code;
     return (int64_t)n;
 }
 
 /* ---- progress ---- */
 
-static int lane_pay(struct lane *l, struct err *err)
+static int rail_pay(struct rail *l, struct err *err)
 {
     int rc = 0;
 
     for (int r = 0; r < l->terms->size && l->n_owing && rc == 0; r++)
         if (l->peer[r] && l->peer[r]->owes)
-            rc = lane_credit(l, l->peer[r], err);
+            rc = rail_credit(l, l->peer[r], err);
     return rc;
 }
 
-int lane_poll(struct lane *l, struct err *err)
+int rail_poll(struct rail *l, struct err *err)
 {
     struct fabric_done done[16];
     const int n = l->terms->ops->poll(l->port, done, (int)ARRAY_LEN(done), err);
@@ -364,18 +364,18 @@ int lane_poll(struct lane *l, struct err *err)
         struct message *m = container_of(done[i].op, struct message, op);
 
         if (m->peer)
-            lane_left(l, m, &done[i]);
+            rail_left(l, m, &done[i]);
         else
-            rc = lane_arrived(l, m, &done[i], err);
+            rc = rail_arrived(l, m, &done[i], err);
     }
     if (rc == 0 && l->unposted)
-        rc = lane_post(l, err);
+        rc = rail_post(l, err);
     if (rc == 0 && l->n_owing)
-        rc = lane_pay(l, err);
+        rc = rail_pay(l, err);
     return rc < 0 ? rc : n;
 }
 
-void lane_sleep(struct lane *l, int fd, int timeout_ms)
+void rail_sleep(struct rail *l, int fd, int timeout_ms)
 {
     const struct timespec nap = {0, NAP_NS};
     int has_fd;
@@ -390,24 +390,24 @@ void lane_sleep(struct lane *l, int fd, int timeout_ms)
 
 /* ---- life ---- */
 
-int lane_new(const struct lane_terms *terms, const char *provider, const char *ip,
-             enum coll_channel ch, struct lane **out, struct err *err)
+int rail_new(const struct rail_terms *terms, const char *provider, const char *ip,
+             enum coll_channel ch, struct rail **out, struct err *err)
 {
-    struct lane *l = xcalloc(1, sizeof *l);
+    struct rail *l = xcalloc(1, sizeof *l);
 
     l->terms = terms;
     l->channel = ch;
     l->to = xcalloc((size_t)terms->size, sizeof *l->to);
     l->peer = xcalloc((size_t)terms->size, sizeof(struct peer *));
     if (terms->ops->open(provider, ip, MESSAGE, &l->port, err) < 0) {
-        lane_free(l);
+        rail_free(l);
         return err->code;
     }
     *out = l;
     return 0;
 }
 
-void lane_free(struct lane *l)
+void rail_free(struct rail *l)
 {
     struct room *next;
 
@@ -430,21 +430,21 @@ void lane_free(struct lane *l)
     free(l);
 }
 
-struct fabric_port *lane_port(const struct lane *l) { return l->port; }
+struct fabric_port *rail_port(const struct rail *l) { return l->port; }
 
-int lane_add(struct lane *l, int r, const void *address, size_t len, struct err *err)
+int rail_add(struct rail *l, int r, const void *address, size_t len, struct err *err)
 {
     return l->terms->ops->add(l->port, address, len, &l->to[r], err);
 }
 
 /* The first message of each rank needs room before the rank has its own. */
-int lane_begin(struct lane *l, struct err *err)
+int rail_begin(struct rail *l, struct err *err)
 {
-    int rc = lane_make_room(l, OUT, &l->idle, err);
+    int rc = rail_make_room(l, OUT, &l->idle, err);
 
     if (rc == 0)
-        rc = lane_make_room(l, LANE_ROOM, &l->unposted, err);
-    return rc == 0 ? lane_post(l, err) : rc;
+        rc = rail_make_room(l, RAIL_ROOM, &l->unposted, err);
+    return rc == 0 ? rail_post(l, err) : rc;
 }
 
-int64_t lane_n_strangers(struct lane *l) { return atomic_load(&l->n_strangers); }
+int64_t rail_n_strangers(struct rail *l) { return atomic_load(&l->n_strangers); }
