@@ -6,7 +6,7 @@
 #include <math.h>
 
 #include "backend/cpu/conv_pairs.h"
-#include "backend/cpu/onednn.h"
+#include "backend/cpu/outer.h"
 #include "base/alloc.h"
 #include "base/util.h"
 #include "kernels.h"
@@ -102,7 +102,7 @@ static void test_all_rows(void **state)
     struct err err;
 
     (void)state;
-    if (!dn_multiplies_bf16() || dn_has_amx())
+    if (!outer_has_pairs())
         skip();
     assert_int_equal(backend_open_cpu(1, &b, &err), 0);
     container_of(b, struct cpu, base)->widens_bf16 = 0;

@@ -16,7 +16,7 @@
  * those of its filters, and strides and other filters are left.) */
 #include "backend/cpu/conv_pairs.h"
 
-#include "backend/cpu/onednn.h"
+#include "backend/cpu/outer.h"
 #include "backend/cpu/plain.h"
 #include "backend/cpu/registers.h"
 #include "base/util.h"
@@ -288,8 +288,8 @@ int conv_pairs_fits(const struct cpu *b, const struct graph *g, const struct nod
     const struct shape *w = cpu_conv_filter(g, n);
 
     if (n->op != OP_conv2d_grad_w || op_type(g, n) != DTYPE_BF16 || b->widens_bf16 ||
-        !dn_multiplies_bf16() || dn_has_amx() || n->attr.conv.groups != 1 ||
-        cpu_has_out(n, CONV2D_GRAD_W_DB) || g->value[n->out[CONV2D_GRAD_W_DW]].dtype != DTYPE_F32)
+        !outer_has_pairs() || n->attr.conv.groups != 1 || cpu_has_out(n, CONV2D_GRAD_W_DB) ||
+        g->value[n->out[CONV2D_GRAD_W_DW]].dtype != DTYPE_F32)
         return 0;
     for (int i = 0; i < 2; i++)
         if (n->attr.conv.dilation[i] != 1)

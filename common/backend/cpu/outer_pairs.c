@@ -52,8 +52,8 @@ INLINE void outer_pairs_block(const struct outer *o, const float *a, const float
     }
 }
 
-#define BLOCK(I)                            \
-    case I:                                 \
+#define BLOCK(I)                             \
+    case I:                                  \
         outer_pairs_block(o, a, b, to, (I)); \
         return;
 
