@@ -216,6 +216,17 @@ static int port_add(struct fabric_port *p, const void *address, size_t len, uint
     return 0;
 }
 
+/* A provider may want memory to belong to the endpoint: then it is of no use until it does. */
+static int port_give_memory(struct fabric_port *p, struct fid_mr *mr)
+{
+    int rc;
+
+    if (!(p->info->domain_attr->mr_mode & FI_MR_ENDPOINT))
+        return 0;
+    rc = fi_mr_bind(mr, &p->ep->fid, 0);
+    return rc == 0 ? fi_mr_enable(mr) : rc;
+}
+
 static int port_memory(struct fabric_port *p, void *at, size_t n_bytes, void **handle,
                        struct err *err)
 {
@@ -230,6 +241,9 @@ static int port_memory(struct fabric_port *p, void *at, size_t n_bytes, void **h
         return port_failed(rc, "registering memory", err);
     p->mr = xrealloc(p->mr, (p->n_mr + 1) * sizeof(struct fid_mr *));
     p->mr[p->n_mr++] = mr;
+    rc = port_give_memory(p, mr);
+    if (rc < 0)
+        return port_failed(rc, "binding memory to the endpoint", err);
     *handle = fi_mr_desc(mr);
     return 0;
 }
