@@ -103,8 +103,8 @@ static void test_no_provider(void **state)
 /* ---- what ranks offer each other ---- */
 
 /* Two ranks, by what they want: how they connect, and whether they are over the fabric then.  With
- * "auto" the machine of a rank seems to have a network of the provider `likely`.  A fabric that is
- * of no use is closed at once: n_freed of them are. */
+ * "auto" the machine of a rank seems to have a network of the provider `likely`.  A fabric on which
+ * they disagree is closed at once: n_freed of them are. */
 static const struct offer {
     const char *want[2], *likely[2];
     int rc[2], is_over, n_freed;
@@ -187,7 +187,6 @@ static void test_offers(void **state)
         struct err err;
 
         *logged = 0;
-        n_freed = 0;
         for (int r = 0; r < 2; r++) {
             const struct coll_tcp_options o = {.rank = r, .size = 2, .fabric = offers[i].want[r]};
 
@@ -196,6 +195,7 @@ static void test_offers(void **state)
             assert_int_equal(coll_tcp_prepare(&o, &j[r].c, &err), 0);
             coll_tcp_endpoint(j[r].c, &blob[r]);
         }
+        n_freed = 0; /* one that cannot be opened is freed before */
         for (int r = 0; r < 2; r++)
             assert_int_equal(pthread_create(&j[r].thread, NULL, join_main, &j[r]), 0);
         for (int r = 0; r < 2; r++)
