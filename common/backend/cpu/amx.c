@@ -1,0 +1,269 @@
+/* amx - the tiles of amx.h: four of them hold sums, two a part of a, and two a part of b. */
+#include "backend/cpu/amx.h"
+
+#include <string.h>
+
+#include "backend/cpu/onednn.h"
+#include "backend/cpu/registers.h"
+#include "base/util.h"
+#include "tensor/half.h"
+
+/* ---- plain loops ---- */
+
+static float plain_sum_of(const struct amx *x, const uint16_t *a, const uint16_t *b)
+{
+    float sum = 0;
+
+    for (int64_t t1 = 0; t1 < x->n1; t1++)
+        for (int64_t t2 = 0; t2 < x->n2; t2++)
+            for (int64_t k = 0; k < AMX_TERMS; k++)
+                sum += bf16_to_float(a[t1 * x->a1 + t2 * x->a2 + k]) *
+                       bf16_to_float(b[t1 * x->b1 + t2 * x->b2 + k / 2 * x->b_row + k % 2]);
+    return sum;
+}
+
+static void run_plain(const struct amx *x, const uint16_t *a, const uint16_t *b, float *c)
+{
+    for (int64_t i = 0; i < x->n_i; i++)
+        for (int64_t j = 0; j < x->n_j; j++) {
+            const float sum = plain_sum_of(x, a + i * x->a_row, b + 2 * j);
+            float *to = c + i * x->c_row + j;
+
+            *to = x->adds ? *to + sum : sum;
+        }
+}
+
+static void pair_plain(const uint16_t *low, const uint16_t *high, int64_t n, uint16_t *to)
+{
+    for (int64_t j = 0; j < n; j++) {
+        to[2 * j] = low ? low[j] : 0;
+        to[2 * j + 1] = high ? high[j] : 0;
+    }
+}
+
+static void turn_plain(const uint16_t *const row[AMX_TERMS], int64_t at, uint16_t *to)
+{
+    for (int i = 0; i < AMX_TILE; i++)
+        for (int k = 0; k < AMX_TERMS; k++)
+            to[i * AMX_TERMS + k] = row[k] ? row[k][at + i] : 0;
+}
+
+#ifdef __x86_64__
+
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define AMX    __attribute__((target("avx512f,amx-tile,amx-bf16")))
+#define AVX512 __attribute__((target("avx512f")))
+
+/* ---- tiles ---- */
+
+enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18, N_TILES = 8, TILE_BYTES = 64 };
+
+/* The operand of LDTILECFG, as Intel's manual gives it. */
+struct tile_config {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+};
+
+AMX static void amx_configure(void)
+{
+    struct tile_config config = {.palette = 1};
+
+    for (int i = 0; i < N_TILES; i++) {
+        config.row_bytes[i] = TILE_BYTES;
+        config.rows[i] = AMX_TILE;
+    }
+    _tile_loadconfig(&config);
+}
+
+AMX static void amx_release(void) { _tile_release(); }
+
+/* Sums of row i and column j of tiles are in tile 2*i + j.  The compiler knows I and J. */
+/* clang-format off */
+AMX __attribute__((always_inline)) static inline void amx_block(const struct amx *x,
+                                                                const uint16_t *a,
+                                                                const uint16_t *b, float *c,
+                                                                const int I, const int J)
+{
+    const int64_t a_bytes = x->a_row * 2, b_bytes = x->b_row * 2, c_bytes = x->c_row * 4;
+    const uint16_t *a_low = a + AMX_TILE * x->a_row, *b_right = b + 2 * AMX_TILE;
+    float *c_low = c + AMX_TILE * x->c_row;
+
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    if (x->adds) {
+        _tile_loadd(0, c, c_bytes);
+        if (J) _tile_loadd(1, c + AMX_TILE, c_bytes);
+        if (I) _tile_loadd(2, c_low, c_bytes);
+        if (I && J) _tile_loadd(3, c_low + AMX_TILE, c_bytes);
+    }
+    for (int64_t t1 = 0; t1 < x->n1; t1++) {
+        int64_t a_at = t1 * x->a1, b_at = t1 * x->b1;
+
+        for (int64_t t2 = 0; t2 < x->n2; t2++, a_at += x->a2, b_at += x->b2) {
+            _tile_loadd(4, a + a_at, a_bytes);
+            _tile_loadd(6, b + b_at, b_bytes);
+            _tile_dpbf16ps(0, 4, 6);
+            if (J) _tile_loadd(7, b_right + b_at, b_bytes);
+            if (J) _tile_dpbf16ps(1, 4, 7);
+            if (I) _tile_loadd(5, a_low + a_at, a_bytes);
+            if (I) _tile_dpbf16ps(2, 5, 6);
+            if (I && J) _tile_dpbf16ps(3, 5, 7);
+        }
+    }
+    _tile_stored(0, c, c_bytes);
+    if (J) _tile_stored(1, c + AMX_TILE, c_bytes);
+    if (I) _tile_stored(2, c_low, c_bytes);
+    if (I && J) _tile_stored(3, c_low + AMX_TILE, c_bytes);
+}
+/* clang-format on */
+
+/* Not inlined: the compiler does not know what memory the tiles read and write. */
+AMX __attribute__((noinline)) static void run_tiles(const struct amx *x, const uint16_t *a,
+                                                    const uint16_t *b, float *c)
+{
+    const int low = x->n_i > AMX_TILE, right = x->n_j > AMX_TILE;
+
+    if (low && right)
+        amx_block(x, a, b, c, 1, 1);
+    else if (low)
+        amx_block(x, a, b, c, 1, 0);
+    else if (right)
+        amx_block(x, a, b, c, 0, 1);
+    else
+        amx_block(x, a, b, c, 0, 0);
+}
+
+static int amx_ask(void)
+{
+    return dn_has_amx() && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+}
+
+int amx_available(void)
+{
+    static _Atomic int known; /* 1: no, 2: yes */
+
+    if (!known)
+        known = 1 + amx_ask();
+    return known == 2;
+}
+
+void amx_begin(void)
+{
+    if (amx_available())
+        amx_configure();
+}
+
+void amx_end(void)
+{
+    if (amx_available())
+        amx_release();
+}
+
+void amx_run(const struct amx *x, const uint16_t *a, const uint16_t *b, float *c)
+{
+    ASSERT((x->n_i == AMX_TILE || x->n_i == AMX_BLOCK) &&
+           (x->n_j == AMX_TILE || x->n_j == AMX_BLOCK));
+    if (amx_available())
+        run_tiles(x, a, b, c);
+    else
+        run_plain(x, a, b, c);
+}
+
+/* ---- how operands lie ---- */
+
+/* 16 pairs. */
+INLINE __m512i pairs_of(const uint16_t *low, const uint16_t *high)
+{
+    const __m256i none = _mm256_setzero_si256();
+    const __m256i l = low ? _mm256_loadu_si256((const __m256i *)low) : none;
+    const __m256i h = high ? _mm256_loadu_si256((const __m256i *)high) : none;
+
+    return _mm512_or_si512(_mm512_cvtepu16_epi32(l),
+                           _mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+}
+
+AVX512 static void pair_wide(const uint16_t *low, const uint16_t *high, int64_t n, uint16_t *to)
+{
+    for (int64_t j = 0; j < n; j += AMX_TILE)
+        _mm512_storeu_si512(to + 2 * j, pairs_of(low ? low + j : NULL, high ? high + j : NULL));
+}
+
+/* Row i of the pairs becomes column i: within quarters of a vector, then the quarters. */
+AVX512 static void turn_wide(const uint16_t *const row[AMX_TERMS], int64_t at, uint16_t *to)
+{
+    __m512i x[AMX_TILE], y[AMX_TILE];
+
+    EACH(i, AMX_TILE)
+    x[i] =
+        pairs_of(row[2 * i] ? row[2 * i] + at : NULL, row[2 * i + 1] ? row[2 * i + 1] + at : NULL);
+    EACH(i, AMX_TILE / 2)
+    {
+        y[2 * i] = _mm512_unpacklo_epi32(x[2 * i], x[2 * i + 1]);
+        y[2 * i + 1] = _mm512_unpackhi_epi32(x[2 * i], x[2 * i + 1]);
+    }
+    EACH(i, AMX_TILE / 4)
+    {
+        x[4 * i] = _mm512_unpacklo_epi64(y[4 * i], y[4 * i + 2]);
+        x[4 * i + 1] = _mm512_unpackhi_epi64(y[4 * i], y[4 * i + 2]);
+        x[4 * i + 2] = _mm512_unpacklo_epi64(y[4 * i + 1], y[4 * i + 3]);
+        x[4 * i + 3] = _mm512_unpackhi_epi64(y[4 * i + 1], y[4 * i + 3]);
+    }
+    EACH(i, AMX_TILE / 4)
+    {
+        y[i] = _mm512_shuffle_i32x4(x[i], x[i + 4], 0x88);
+        y[i + 4] = _mm512_shuffle_i32x4(x[i], x[i + 4], 0xdd);
+        y[i + 8] = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0x88);
+        y[i + 12] = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0xdd);
+    }
+    EACH(i, AMX_TILE / 2)
+    {
+        _mm512_storeu_si512(to + i * AMX_TERMS, _mm512_shuffle_i32x4(y[i], y[i + 8], 0x88));
+        _mm512_storeu_si512(to + (i + 8) * AMX_TERMS, _mm512_shuffle_i32x4(y[i], y[i + 8], 0xdd));
+    }
+}
+
+void amx_pair(const uint16_t *low, const uint16_t *high, int64_t n, uint16_t *to)
+{
+    ASSERT(n % AMX_TILE == 0);
+    if (amx_available())
+        pair_wide(low, high, n, to);
+    else
+        pair_plain(low, high, n, to);
+}
+
+void amx_turn(const uint16_t *const row[AMX_TERMS], int64_t at, uint16_t *to)
+{
+    if (amx_available())
+        turn_wide(row, at, to);
+    else
+        turn_plain(row, at, to);
+}
+
+#else
+
+int amx_available(void) { return 0; }
+void amx_begin(void) {}
+void amx_end(void) {}
+
+void amx_run(const struct amx *x, const uint16_t *a, const uint16_t *b, float *c)
+{
+    run_plain(x, a, b, c);
+}
+
+void amx_pair(const uint16_t *low, const uint16_t *high, int64_t n, uint16_t *to)
+{
+    pair_plain(low, high, n, to);
+}
+
+void amx_turn(const uint16_t *const row[AMX_TERMS], int64_t at, uint16_t *to)
+{
+    turn_plain(row, at, to);
+}
+
+#endif

@@ -1,0 +1,42 @@
+/* amx - products of BF16 matrices in the processor's tiles (AMX): blocks of up to 32 x 32 sums.
+ *
+ *     c[i*c_row + j] = sum over t1 < n1, t2 < n2, k < 32 of a[t1*a1 + t2*a2 + i*a_row + k]
+ *                                               * b[t1*b1 + t2*b2 + k/2*b_row + 2*j + k%2]
+ *
+ * for i < n_i and j < n_j, which are 16 or 32; or += if it adds.  Strides of a and b count BF16
+ * numbers, those of c floats.  So 32 terms of a row of a are neighbours, and of b the pairs of two
+ * terms, column by column.  Products are summed in F32.  The processor takes operands and sums
+ * below 2^-126 for 0.
+ *
+ * On other processors the same is computed by plain loops, so that whoever arranges operands can be
+ * tested everywhere; kernels are chosen by amx_available().
+ *
+ * Threads: pure, but a thread calls amx_begin before its products and amx_end after them. */
+#ifndef BACKEND_CPU_AMX_H
+#define BACKEND_CPU_AMX_H
+
+#include <stdint.h>
+
+enum { AMX_TERMS = 32, AMX_TILE = 16, AMX_BLOCK = 2 * AMX_TILE };
+
+struct amx {
+    int64_t n1, n2, a1, a2, b1, b2, a_row, b_row, c_row;
+    int n_i, n_j, adds;
+};
+
+void amx_begin(void);
+void amx_run(const struct amx *x, const uint16_t *a, const uint16_t *b, float *c);
+void amx_end(void);
+
+/* Operands that lie otherwise, in pieces of 16 numbers; a row that is NULL is of zeros.
+ *
+ * amx_pair   of b: to[2*j] = low[j] and to[2*j + 1] = high[j], for j < n, a multiple of 16
+ * amx_turn   of a: to[i*32 + k] = row[k][at + i], for i < 16 and k < 32 */
+void amx_pair(const uint16_t *low, const uint16_t *high, int64_t n, uint16_t *to);
+void amx_turn(const uint16_t *const row[AMX_TERMS], int64_t at, uint16_t *to);
+
+/* 1 if the processor has AMX with BF16, oneDNN's cap on the instruction set (ONEDNN_MAX_CPU_ISA)
+ * allows it, and the system lets this process use it. */
+int amx_available(void);
+
+#endif
