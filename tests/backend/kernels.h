@@ -35,4 +35,10 @@ static inline uint16_t *bf16_numbers(int64_t n, uint64_t step)
     return x;
 }
 
+/* The pixels of a convolution's result along one axis. */
+static inline int64_t conv_extent(int64_t n, int64_t kernel, int64_t stride, int64_t pad)
+{
+    return (n + 2 * pad - kernel) / stride + 1;
+}
+
 #endif

@@ -68,6 +68,8 @@ struct tile_config {
     uint8_t rows[16];
 };
 
+/* GCC 12's _tile_loadconfig tells the compiler of 8 bytes that it reads: the others are not always
+ * written before. */
 AMX static void amx_configure(void)
 {
     struct tile_config config = {.palette = 1};
@@ -76,7 +78,7 @@ AMX static void amx_configure(void)
         config.row_bytes[i] = TILE_BYTES;
         config.rows[i] = AMX_TILE;
     }
-    _tile_loadconfig(&config);
+    __asm__ volatile("ldtilecfg %0" : : "m"(config));
 }
 
 AMX static void amx_release(void) { _tile_release(); }

@@ -8,6 +8,7 @@
  * op/conv2d.c has the formulas; the twin is cuda/conv2d.c. */
 #include "backend/cpu/conv2d.h"
 
+#include "backend/cpu/amx_grad_w.h"
 #include "backend/cpu/chain.h"
 #include "backend/cpu/conv_pairs.h"
 #include "backend/cpu/conv_rows.h"
@@ -120,7 +121,8 @@ typedef int maker(struct cpu *b, const struct graph *g, const struct node *n, st
 static maker *cpu_conv2d_choose(const struct cpu *b, const struct graph *g, const struct node *n,
                                 maker *by_onednn)
 {
-    return conv_rows_fits(b, g, n)    ? conv_rows_make
+    return amx_grad_w_fits(b, g, n)   ? amx_grad_w_make
+           : conv_rows_fits(b, g, n)  ? conv_rows_make
            : winograd_fits(b, g, n)   ? winograd_make
            : conv_pairs_fits(b, g, n) ? conv_pairs_make
                                       : by_onednn;

@@ -6,6 +6,7 @@
  * op/linear.c has the formulas; the twin is cuda/linear.c. */
 #include <oneapi/dnnl/dnnl.h>
 
+#include "backend/cpu/amx_grad_w.h"
 #include "backend/cpu/chain.h"
 #include "backend/cpu/convert.h"
 #include "backend/cpu/linear.h"
@@ -152,6 +153,8 @@ int cpu_make_linear_grad_x(struct cpu *b, const struct graph *g, const struct no
  * where dw has more rows than the batch.) */
 int linear_adds(const struct cpu *b, const struct graph *g, const struct node *n)
 {
+    if (amx_grad_w_fits(b, g, n))
+        return 1;
     if (cpu_linear_has_image(n) || cpu_has_out(n, LINEAR_GRAD_W_DB) ||
         g->value[n->out[LINEAR_GRAD_W_DW]].dtype != DTYPE_F32)
         return 0;
@@ -263,5 +266,7 @@ static int make_overwriting(struct cpu *b, const struct graph *g, const struct n
 int cpu_make_linear_grad_w(struct cpu *b, const struct graph *g, const struct node *n,
                            struct kernel **out, struct err *err)
 {
+    if (amx_grad_w_fits(b, g, n))
+        return amx_grad_w_make(b, g, n, out, err);
     return n->adds ? make_adding(b, g, n, out, err) : make_overwriting(b, g, n, out, err);
 }
