@@ -72,7 +72,8 @@ static void test_all_blocks(void **state)
 
 static void test_operands(void **state)
 {
-    enum { N = 48, AT = 5 };
+    enum { N = 48, AT = 5, PAIRS_ROW = 70 };
+    uint16_t pairs_turned[AMX_TILE * PAIRS_ROW];
     uint16_t *x = bf16_numbers(AMX_TERMS * N, 3), pairs[2 * N], turned[AMX_TILE * AMX_TERMS];
     const uint16_t *row[AMX_TERMS];
 
@@ -90,6 +91,10 @@ static void test_operands(void **state)
     for (int i = 0; i < AMX_TILE; i++)
         for (int k = 0; k < AMX_TERMS; k++)
             assert_int_equal(turned[i * AMX_TERMS + k], row[k] ? row[k][AT + i] : 0);
+    amx_turn_pairs(x + AT, N, pairs_turned, PAIRS_ROW);
+    for (int j = 0; j < AMX_TILE; j++)
+        for (int k = 0; k < AMX_TERMS; k++)
+            assert_int_equal(pairs_turned[k / 2 * PAIRS_ROW + 2 * j + k % 2], x[AT + j * N + k]);
     free(x);
 }
 

@@ -32,7 +32,7 @@ struct op_runner {
     struct case_types types; /* zero: F32 */
     const char *const *only; /* cases to run, by name, NULL-terminated; NULL: all */
     int rounds_twice; /* 1: results pass through memory in the node's type before they are done */
-    /* 1: this output is of sums of inputs that are rounded to the node's type; NULL: none is */
+    /* 1: this output is of sums of what is rounded to the node's type before; NULL: none is */
     int (*rounds_points)(struct backend *b, const struct graph *g, const struct node *n, int out);
 };
 

@@ -2,6 +2,8 @@
  * and with several. */
 #include "../test.h"
 
+#include "backend/cpu/amx.h"
+#include "backend/cpu/amx_attention.h"
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/onednn.h"
 #include "backend/cpu/winograd.h"
@@ -34,11 +36,20 @@ static void test_cases(void **state)
     backend_close(b);
 }
 
-/* Winograd's products of BF16 pairs round their factors (winograd.h).  db is a sum of dy itself. */
+static int64_t head_width(const struct graph *g, const struct node *n)
+{
+    return g->value[n->in[0]].shape.dim[1] / 3 / n->attr.attention.heads;
+}
+
+/* Winograd's products of BF16 pairs round their factors (winograd.h), but db is a sum of dy itself.
+ * Attention in tiles rounds probabilities and gradients of scores (amx_attention.h), but the
+ * products that lse is of are exact. */
 static int rounds_points(struct backend *b, const struct graph *g, const struct node *n, int out)
 {
     const struct cpu *cpu = container_of(b, struct cpu, base);
 
+    if ((n->op == OP_attention && out == ATTENTION_Y) || n->op == OP_attention_grad)
+        return amx_available() && amx_attention_can(n->attr.attention.length, head_width(g, n));
     return (n->op == OP_conv2d || n->op == OP_conv2d_grad_x ||
             (n->op == OP_conv2d_grad_w && out == CONV2D_GRAD_W_DW)) &&
            op_type(g, n) == DTYPE_BF16 && !cpu->widens_bf16 && winograd_fits(cpu, g, n);

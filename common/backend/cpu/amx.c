@@ -41,6 +41,13 @@ static void pair_plain(const uint16_t *low, const uint16_t *high, int64_t n, uin
     }
 }
 
+static void turn_pairs_plain(const uint16_t *from, int64_t row, uint16_t *to, int64_t to_row)
+{
+    for (int j = 0; j < AMX_TILE; j++)
+        for (int k = 0; k < AMX_TILE; k++)
+            memcpy(to + k * to_row + 2 * j, from + j * row + 2 * k, 2 * sizeof *to);
+}
+
 static void turn_plain(const uint16_t *const row[AMX_TERMS], int64_t at, uint16_t *to)
 {
     for (int i = 0; i < AMX_TILE; i++)
@@ -196,14 +203,11 @@ AVX512 static void pair_wide(const uint16_t *low, const uint16_t *high, int64_t 
         _mm512_storeu_si512(to + 2 * j, pairs_of(low ? low + j : NULL, high ? high + j : NULL));
 }
 
-/* Row i of the pairs becomes column i: within quarters of a vector, then the quarters. */
-AVX512 static void turn_wide(const uint16_t *const row[AMX_TERMS], int64_t at, uint16_t *to)
+/* Pair j of row i becomes pair i of row j: within quarters of a vector, then the quarters. */
+INLINE void store_turned(__m512i x[AMX_TILE], uint16_t *to, int64_t to_row)
 {
-    __m512i x[AMX_TILE], y[AMX_TILE];
+    __m512i y[AMX_TILE];
 
-    EACH(i, AMX_TILE)
-    x[i] =
-        pairs_of(row[2 * i] ? row[2 * i] + at : NULL, row[2 * i + 1] ? row[2 * i + 1] + at : NULL);
     EACH(i, AMX_TILE / 2)
     {
         y[2 * i] = _mm512_unpacklo_epi32(x[2 * i], x[2 * i + 1]);
@@ -225,9 +229,28 @@ AVX512 static void turn_wide(const uint16_t *const row[AMX_TERMS], int64_t at, u
     }
     EACH(i, AMX_TILE / 2)
     {
-        _mm512_storeu_si512(to + i * AMX_TERMS, _mm512_shuffle_i32x4(y[i], y[i + 8], 0x88));
-        _mm512_storeu_si512(to + (i + 8) * AMX_TERMS, _mm512_shuffle_i32x4(y[i], y[i + 8], 0xdd));
+        _mm512_storeu_si512(to + i * to_row, _mm512_shuffle_i32x4(y[i], y[i + 8], 0x88));
+        _mm512_storeu_si512(to + (i + 8) * to_row, _mm512_shuffle_i32x4(y[i], y[i + 8], 0xdd));
     }
+}
+
+AVX512 static void turn_wide(const uint16_t *const row[AMX_TERMS], int64_t at, uint16_t *to)
+{
+    __m512i x[AMX_TILE];
+
+    EACH(i, AMX_TILE)
+    x[i] =
+        pairs_of(row[2 * i] ? row[2 * i] + at : NULL, row[2 * i + 1] ? row[2 * i + 1] + at : NULL);
+    store_turned(x, to, AMX_TERMS);
+}
+
+AVX512 static void turn_pairs_wide(const uint16_t *from, int64_t row, uint16_t *to, int64_t to_row)
+{
+    __m512i x[AMX_TILE];
+
+    EACH(j, AMX_TILE)
+    x[j] = _mm512_loadu_si512(from + j * row);
+    store_turned(x, to, to_row);
 }
 
 void amx_pair(const uint16_t *low, const uint16_t *high, int64_t n, uint16_t *to)
@@ -237,6 +260,14 @@ void amx_pair(const uint16_t *low, const uint16_t *high, int64_t n, uint16_t *to
         pair_wide(low, high, n, to);
     else
         pair_plain(low, high, n, to);
+}
+
+void amx_turn_pairs(const uint16_t *from, int64_t row, uint16_t *to, int64_t to_row)
+{
+    if (amx_available())
+        turn_pairs_wide(from, row, to, to_row);
+    else
+        turn_pairs_plain(from, row, to, to_row);
 }
 
 void amx_turn(const uint16_t *const row[AMX_TERMS], int64_t at, uint16_t *to)
@@ -261,6 +292,11 @@ void amx_run(const struct amx *x, const uint16_t *a, const uint16_t *b, float *c
 void amx_pair(const uint16_t *low, const uint16_t *high, int64_t n, uint16_t *to)
 {
     pair_plain(low, high, n, to);
+}
+
+void amx_turn_pairs(const uint16_t *from, int64_t row, uint16_t *to, int64_t to_row)
+{
+    turn_pairs_plain(from, row, to, to_row);
 }
 
 void amx_turn(const uint16_t *const row[AMX_TERMS], int64_t at, uint16_t *to)

@@ -5,11 +5,14 @@
  * may see, which stay in the thread's scratch.  So keys of documents before the block's are not
  * read.  All products are sums of outer products (outer.h; tile.h with AVX2), on older processors
  * plain loops.  The head's part of a BF16 tensor is widened to F32 in the scratch, or rounded from
- * there. One thread adds up all of a head's gradient, so the bits do not depend on the number of
- * threads. op/attention.c has the formulas; the twin is cuda/attention.cu. */
+ * there, but where the processor's tiles multiply BF16 (amx_attention.h).  One thread adds up all
+ * of a head's gradient, so the bits do not depend on the number of threads. op/attention.c has the
+ * formulas; the twin is cuda/attention.cu. */
 #include <math.h>
 #include <string.h>
 
+#include "backend/cpu/amx.h"
+#include "backend/cpu/amx_attention.h"
 #include "backend/cpu/dropout.h"
 #include "backend/cpu/outer.h"
 #include "backend/cpu/plain.h"
@@ -17,7 +20,7 @@
 #include "backend/cpu/vector.h"
 #include "base/util.h"
 
-enum { BLOCK = 32 };
+enum { BLOCK = 32, QKV = 3 };
 
 /* One head of one sample. */
 struct head {
@@ -34,12 +37,33 @@ struct head {
     float *dq, *dk, *dv;      /* gradient only */
     float *kt, *vt;           /* scratch [d,t]: k and v transposed; vt in the gradient alone */
     float *score, *dp, *keep; /* scratch [BLOCK,stride], the same, [stride] */
+    int by_tiles;             /* 1: the operands are those of `amx`, and not F32's */
+    struct amx_head amx;
 };
 
 /* A block of queries [from, from + n), which see keys of [begin, end) alone. */
 struct block {
     int64_t from, n, begin, end;
 };
+
+/* The first element of the head's columns in row i, which has n_parts times `width` columns;
+ * `which` is the part: of q, k and v. */
+static int64_t at_row(const struct head *h, int64_t i, int64_t n_parts, int64_t which)
+{
+    return ((h->sample * h->t + i) * n_parts + which) * h->width + h->head * h->d;
+}
+
+/* The same in a BF16 tensor. */
+static const uint16_t *tiles_at(const struct head *h, int in, int64_t i, int64_t n_parts,
+                                int64_t which)
+{
+    return (const uint16_t *)h->p->in[in] + at_row(h, i, n_parts, which);
+}
+
+static uint16_t *dqkv_at(const struct head *h, int64_t i, int64_t which)
+{
+    return (uint16_t *)h->p->out[ATTENTION_GRAD_DQKV] + at_row(h, i, QKV, which);
+}
 
 /* Row i of the block sees the keys [first, end). */
 static int64_t cpu_attention_end(const struct head *h, const struct block *b, int64_t i)
@@ -266,17 +290,26 @@ static void forward_block(const struct head *h, const struct block *b)
     const int64_t row = h->sample * h->t + b->from;
     float *lse = h->p->out[ATTENTION_LSE];
 
-    cpu_attention_product(cpu_attention_rows_of(h->q + b->from * in, in), h->kt + b->begin, h->t,
-                          h->score + b->begin, h->stride, b->n, b->end - b->begin, h->d, 0);
+    if (h->by_tiles)
+        amx_head_scores(&h->amx, 0, tiles_at(h, ATTENTION_QKV, b->from, QKV, 0), QKV * h->width,
+                        b->begin, b->end, h->score);
+    else
+        cpu_attention_product(cpu_attention_rows_of(h->q + b->from * in, in), h->kt + b->begin,
+                              h->t, h->score + b->begin, h->stride, b->n, b->end - b->begin, h->d,
+                              0);
     for (int64_t i = 0; i < b->n; i++) {
         const float l = cpu_attention_softmax(h, b, i);
 
         if (lse)
             lse[(row + i) * heads + h->head] = l;
     }
-    cpu_attention_product(cpu_attention_rows_of(h->score + b->begin, h->stride),
-                          h->v + b->begin * in, in, h->y + b->from * h->row_y, h->row_y, b->n, h->d,
-                          b->end - b->begin, 0);
+    if (h->by_tiles)
+        amx_head_values(&h->amx, h->score, b->begin, b->end,
+                        (uint16_t *)h->p->out[ATTENTION_Y] + at_row(h, b->from, 1, 0), h->width);
+    else
+        cpu_attention_product(cpu_attention_rows_of(h->score + b->begin, h->stride),
+                              h->v + b->begin * in, in, h->y + b->from * h->row_y, h->row_y, b->n,
+                              h->d, b->end - b->begin, 0);
 }
 
 /* ---- the gradient ---- */
@@ -308,26 +341,51 @@ static void cpu_attention_softmax_grad(const struct head *h, const struct block 
     cpu_attention_fill(dp, end, b->end, 0.0f);
 }
 
-static void grad_block(const struct head *h, const struct block *b)
+static void grad_scores(const struct head *h, const struct block *b)
 {
-    const int64_t heads = h->p->attr.attention.heads, in = h->in;
-    const int64_t row = h->sample * h->t + b->from;
-    const float *q = h->q + b->from * in, *lse = h->p->in[ATTENTION_GRAD_LSE];
-    const float *dy = h->dy + b->from * h->row_y;
     const int64_t from = b->begin, n = b->end - from;
 
-    cpu_attention_product(cpu_attention_rows_of(q, in), h->kt + from, h->t, h->score + from,
-                          h->stride, b->n, n, h->d, 0);
-    cpu_attention_product(cpu_attention_rows_of(dy, h->row_y), h->vt + from, h->t, h->dp + from,
-                          h->stride, b->n, n, h->d, 0);
-    for (int64_t i = 0; i < b->n; i++)
-        cpu_attention_softmax_grad(h, b, i, lse[(row + i) * heads + h->head]);
+    if (h->by_tiles) {
+        amx_head_scores(&h->amx, 0, tiles_at(h, ATTENTION_QKV, b->from, QKV, 0), QKV * h->width,
+                        from, b->end, h->score);
+        amx_head_scores(&h->amx, 1, tiles_at(h, ATTENTION_GRAD_DY, b->from, 1, 0), h->width, from,
+                        b->end, h->dp);
+        return;
+    }
+    cpu_attention_product(cpu_attention_rows_of(h->q + b->from * h->in, h->in), h->kt + from, h->t,
+                          h->score + from, h->stride, b->n, n, h->d, 0);
+    cpu_attention_product(cpu_attention_rows_of(h->dy + b->from * h->row_y, h->row_y), h->vt + from,
+                          h->t, h->dp + from, h->stride, b->n, n, h->d, 0);
+}
+
+static void grad_values(const struct head *h, const struct block *b)
+{
+    const int64_t in = h->in, from = b->begin, n = b->end - from;
+    const float *q = h->q + b->from * in, *dy = h->dy + b->from * h->row_y;
+
     cpu_attention_product(cpu_attention_rows_of(h->dp + from, h->stride), h->k + from * in, in,
                           h->dq + b->from * in, in, b->n, h->d, n, 0);
     cpu_attention_product(columns_of(h->dp + from, h->stride), q, in, h->dk + from * in, in, n,
                           h->d, b->n, 1);
     cpu_attention_product(columns_of(h->score + from, h->stride), dy, h->row_y, h->dv + from * in,
                           in, n, h->d, b->n, 1);
+}
+
+static void grad_block(const struct head *h, const struct block *b)
+{
+    const int64_t heads = h->p->attr.attention.heads, row = h->sample * h->t + b->from;
+    const float *lse = h->p->in[ATTENTION_GRAD_LSE];
+
+    grad_scores(h, b);
+    for (int64_t i = 0; i < b->n; i++)
+        cpu_attention_softmax_grad(h, b, i, lse[(row + i) * heads + h->head]);
+    if (!h->by_tiles)
+        grad_values(h, b);
+    else
+        amx_head_grad(&h->amx, h->score, h->dp, b->begin, b->end,
+                      tiles_at(h, ATTENTION_QKV, b->from, QKV, 0), QKV * h->width,
+                      tiles_at(h, ATTENTION_GRAD_DY, b->from, 1, 0), h->width,
+                      dqkv_at(h, b->from, 0), QKV * h->width);
 }
 
 static void zero_kv(const struct head *h)
@@ -340,8 +398,6 @@ static void zero_kv(const struct head *h)
 
 /* ---- the kernels ---- */
 
-enum { QKV = 3 };
-
 /* Room for q, k and v, and for dy, y and dq, dk, dv of one head; used if they are not F32. */
 static int64_t n_widened(int64_t t, int64_t d, int is_grad) { return (is_grad ? 7 : 4) * t * d; }
 
@@ -352,15 +408,11 @@ static size_t cpu_attention_scratch_bytes(const struct graph *g, const struct no
                   d = qkv->shape.dim[1] / QKV / n->attr.attention.heads;
     const int64_t widened = qkv->dtype == DTYPE_F32 ? 0 : n_widened(t, d, is_grad);
 
-    return (size_t)((is_grad ? 2 : 1) * (t * d + BLOCK * round_up(t)) + round_up(t) + widened) *
-           sizeof(float);
-}
+    const int64_t operands = (is_grad ? 2 : 1) * t * d + widened;
+    const size_t tiles = qkv->dtype == DTYPE_BF16 ? amx_head_bytes(t, d, is_grad) : 0;
 
-/* The first element of the head's columns in row i, which has n_parts times `width` columns;
- * `which` is the part: of q, k and v. */
-static int64_t at_row(const struct head *h, int64_t i, int64_t n_parts, int64_t which)
-{
-    return ((h->sample * h->t + i) * n_parts + which) * h->width + h->head * h->d;
+    return (size_t)((is_grad ? 2 : 1) * BLOCK * round_up(t) + round_up(t)) * sizeof(float) +
+           (tiles > (size_t)operands * sizeof(float) ? tiles : (size_t)operands * sizeof(float));
 }
 
 /* Copies the head's part of input `in` to the room [t, n_parts*d]. */
@@ -420,6 +472,13 @@ static void place_widened(struct head *h, float *room, int is_grad)
 
 static int is_widened(const struct plain *p) { return p->in_type[ATTENTION_QKV] != DTYPE_F32; }
 
+/* 1: tiles multiply BF16; q, dy, y and dq stay where they are. */
+static int is_by_tiles(const struct plain *p)
+{
+    return p->in_type[ATTENTION_QKV] == DTYPE_BF16 && !p->widens_bf16 && amx_available() &&
+           amx_attention_can(p->attr.attention.length, p->c / QKV / p->attr.attention.heads);
+}
+
 static struct head cpu_attention_head_of(const struct plain *p, int part, int64_t i, int is_grad)
 {
     const int64_t heads = p->attr.attention.heads, width = p->c / QKV;
@@ -439,6 +498,12 @@ static struct head cpu_attention_head_of(const struct plain *p, int part, int64_
     h.dp = h.keep + h.stride;
     h.kt = h.dp + (is_grad ? BLOCK * h.stride : 0);
     h.vt = h.kt + h.t * h.d;
+    h.by_tiles = is_by_tiles(p);
+    if (h.by_tiles) {
+        h.amx = amx_head_of(h.kt, h.t, h.d, tiles_at(&h, ATTENTION_QKV, 0, QKV, 1),
+                            tiles_at(&h, ATTENTION_QKV, 0, QKV, 2), QKV * width, is_grad);
+        return h;
+    }
     if (is_widened(p))
         place_widened(&h, h.vt + (is_grad ? h.t * h.d : 0), is_grad);
     else
@@ -450,14 +515,14 @@ static struct head cpu_attention_head_of(const struct plain *p, int part, int64_
 }
 
 /* The first key that a row of the block sees, or one just before it: rows of scores begin at a
- * multiple of LANES. */
+ * multiple of LANES, those of tiles at one of AMX_QUERIES. */
 static int64_t cpu_attention_begin(const struct head *h, const struct block *b)
 {
     int64_t least = b->from;
 
     for (int64_t i = 0; i < b->n; i++)
         least = min_i64(least, cpu_attention_first(h, b, i));
-    return least / LANES * LANES;
+    return h->by_tiles ? least / AMX_QUERIES * AMX_QUERIES : least / LANES * LANES;
 }
 
 static void each_block(const struct head *h,
@@ -474,25 +539,32 @@ static void each_block(const struct head *h,
 
 static void cpu_attention_forward_part(const struct plain *p, int part, int64_t from, int64_t to)
 {
+    amx_begin();
     for (int64_t i = from; i < to; i++) {
         const struct head h = cpu_attention_head_of(p, part, i, 0);
 
         each_block(&h, forward_block);
-        if (is_widened(p))
+        if (is_widened(p) && !h.by_tiles)
             cpu_attention_narrow(&h, ATTENTION_Y, 1, h.y);
     }
+    amx_end();
 }
 
 static void cpu_attention_grad_part(const struct plain *p, int part, int64_t from, int64_t to)
 {
+    amx_begin();
     for (int64_t i = from; i < to; i++) {
         const struct head h = cpu_attention_head_of(p, part, i, 1);
 
-        zero_kv(&h);
+        if (!h.by_tiles)
+            zero_kv(&h);
         each_block(&h, grad_block);
-        if (is_widened(p))
+        if (h.by_tiles)
+            amx_head_finish(&h.amx, dqkv_at(&h, 0, 1), dqkv_at(&h, 0, 2), QKV * h.width);
+        else if (is_widened(p))
             cpu_attention_narrow(&h, ATTENTION_GRAD_DQKV, QKV, h.dq);
     }
+    amx_end();
 }
 
 static void cpu_attention_split(const struct plain *p, plain_part *part)
