@@ -80,6 +80,38 @@ static void test_all_blocks(void **state)
             }
 }
 
+/* Packed operands give the bits of outer_run. */
+static void test_packed(void **state)
+{
+    enum { N = N1 * N2 };
+    struct outer o = {.n1 = 1,
+                      .n2 = N,
+                      .a2 = OUTER_PACKED_I,
+                      .b2 = OUTER_PACKED_J,
+                      .n_i = OUTER_PACKED_I,
+                      .n_j = OUTER_PACKED_J};
+    float want[sizeof to / sizeof *to];
+
+    (void)state;
+    if (!outer_available())
+        skip();
+    fill(a, sizeof a / sizeof *a, 1);
+    fill(b, sizeof b / sizeof *b, 2);
+    fill(old, sizeof old / sizeof *old, 4);
+    for (int i = 0; i < o.n_i; i++) {
+        o.a_off[i] = i;
+        o.to_off[i] = i * TO_ROW;
+    }
+    for (int end = OUTER_ADD; end <= OUTER_STORE; end++) {
+        o.end = (enum outer_end)end;
+        memcpy(want, old, sizeof want);
+        memcpy(to, old, sizeof to);
+        outer_run(&o, a, b, want);
+        outer_run_packed(N, a, b, o.end, to, TO_ROW);
+        assert_memory_equal(to, want, sizeof to);
+    }
+}
+
 /* A NaN stays NaN with relu, too. */
 static void test_nan_stays(void **state)
 {
@@ -100,6 +132,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_blocks),
+        cmocka_unit_test(test_packed),
         cmocka_unit_test(test_nan_stays),
     };
 

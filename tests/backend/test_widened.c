@@ -74,6 +74,9 @@ static const struct row rows[] = {
      .n_out = 1, .adds = 1},
     {"linear_transposed_grad_w_adds", OP_linear_grad_w, {.linear.transposed = 1},
      {OF(37, 48), OF(37, 51)}, .n_out = 1, .adds = 1},
+    {"linear_long_grad_w", OP_linear_grad_w, {0}, {OF(513, 410), OF(513, 322)}, .n_out = 2},
+    {"linear_long_grad_w_adds", OP_linear_grad_w, {0}, {OF(513, 410), OF(513, 322)},
+     .n_out = 1, .adds = 1},
 };
 /* clang-format on */
 

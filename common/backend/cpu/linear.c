@@ -1,4 +1,5 @@
-/* linear - y = x w^T + b and its gradients, as oneDNN's inner product.
+/* linear - y = x w^T + b and its gradients, as oneDNN's inner product, or dw as a product of our
+ * own (grad_product.h, amx_grad_w.h).
  *
  * With a fused flatten x is an image [N,H,W,C], and w is seen as O,I,H,W, since its columns are in
  * C,H,W order.  Then either w or x is reordered: w to the layout that oneDNN likes best, or x to
@@ -9,9 +10,11 @@
 #include "backend/cpu/amx_grad_w.h"
 #include "backend/cpu/chain.h"
 #include "backend/cpu/convert.h"
+#include "backend/cpu/grad_product.h"
 #include "backend/cpu/linear.h"
 #include "backend/cpu/plain.h"
 #include "backend/cpu/vector.h"
+#include "base/util.h"
 
 static int cpu_linear_has_image(const struct node *n) { return n->attr.linear.image[0] > 0; }
 
@@ -212,28 +215,49 @@ static void widen_dy(const struct plain *p, int part, int64_t from, int64_t end)
                      (float *)p->scratch + cpu_linear_elements_of(p, LINEAR_GRAD_W_X));
 }
 
-/* The scratch has x and dy in F32. */
-static void run_adding_widened(const struct plain *p)
+/* x and dy in F32: themselves, or in the scratch.  Returns what follows them there. */
+static float *cpu_linear_operands(const struct plain *p, const float **x, const float **dy)
 {
     const int64_t n_x = cpu_linear_elements_of(p, LINEAR_GRAD_W_X),
                   n_dy = cpu_linear_elements_of(p, LINEAR_GRAD_W_DY);
-    const float *x = p->scratch;
+    float *widened = p->scratch;
 
+    *x = p->in[LINEAR_GRAD_W_X];
+    *dy = p->in[LINEAR_GRAD_W_DY];
+    if (p->in_type[LINEAR_GRAD_W_X] == DTYPE_F32)
+        return widened;
     plain_split(p, n_x, n_x / LANES, widen_x);
     plain_split(p, n_dy, n_dy / LANES, widen_dy);
-    cpu_linear_add_products(p, DTYPE_F32, x, x + n_x);
+    *x = widened;
+    *dy = widened + n_x;
+    return widened + round_up_i64(n_x + n_dy, LANES);
+}
+
+/* The floats that cpu_linear_operands needs, in whole cache lines. */
+static int64_t cpu_linear_widened(const struct graph *g, const struct node *n)
+{
+    if (op_type(g, n) == DTYPE_F32)
+        return 0;
+    return round_up_i64(shape_elements(cpu_in(g, n, LINEAR_GRAD_W_X)) +
+                            shape_elements(cpu_in(g, n, LINEAR_GRAD_W_DY)),
+                        LANES);
+}
+
+static void run_adding_widened(const struct plain *p)
+{
+    const float *x, *dy;
+
+    cpu_linear_operands(p, &x, &dy);
+    cpu_linear_add_products(p, DTYPE_F32, x, dy);
 }
 
 static int make_adding(struct cpu *b, const struct graph *g, const struct node *n,
                        struct kernel **out, struct err *err)
 {
-    const int64_t operands = shape_elements(cpu_in(g, n, LINEAR_GRAD_W_X)) +
-                             shape_elements(cpu_in(g, n, LINEAR_GRAD_W_DY));
-
     if (op_type(g, n) == DTYPE_F32 || !b->widens_bf16)
         return plain_new(g, n, run_adding, 0, out, err);
-    return plain_new_split(b, g, n, run_adding_widened, (size_t)operands * sizeof(float), 0, out,
-                           err);
+    return plain_new_split(b, g, n, run_adding_widened,
+                           (size_t)cpu_linear_widened(g, n) * sizeof(float), 0, out, err);
 }
 
 static int make_overwriting(struct cpu *b, const struct graph *g, const struct node *n,
@@ -263,10 +287,54 @@ static int make_overwriting(struct cpu *b, const struct graph *g, const struct n
     return chain_finish(c, out);
 }
 
+/* ---- by a product of our own ---- */
+
+/* The rows of w are the outputs or, if it is transposed, the inputs. */
+static void run_own_product(const struct plain *p)
+{
+    const int64_t batch = p->in_shape[LINEAR_GRAD_W_X].dim[0];
+    const int64_t in = p->in_shape[LINEAR_GRAD_W_X].dim[1];
+    const int64_t out = p->in_shape[LINEAR_GRAD_W_DY].dim[1];
+    const int adds = plain_adds(p, LINEAR_GRAD_W_DW);
+    float *dw = p->out[LINEAR_GRAD_W_DW], *db = p->out[LINEAR_GRAD_W_DB];
+    const float *x, *dy;
+    float *rest = cpu_linear_operands(p, &x, &dy);
+    const struct grad_product usual = {batch, out, in, dy, x, dw, db, NULL, adds};
+    const struct grad_product transposed = {batch, in, out, x, dy, dw, NULL, db, adds};
+
+    grad_product_run(p->attr.linear.transposed ? &transposed : &usual, rest, p->n_threads,
+                     p->least_work);
+}
+
+static int has_own_product(const struct cpu *b, const struct graph *g, const struct node *n)
+{
+    const struct shape *dw = cpu_out(g, n, LINEAR_GRAD_W_DW);
+
+    if (cpu_linear_has_image(n) || (op_type(g, n) != DTYPE_F32 && !b->widens_bf16))
+        return 0;
+    for (int i = 0; i < NODE_MAX_OUT; i++)
+        if (cpu_has_out(n, i) && g->value[n->out[i]].dtype != DTYPE_F32)
+            return 0;
+    return grad_product_pays(cpu_in(g, n, LINEAR_GRAD_W_X)->dim[0], dw->dim[0], dw->dim[1]);
+}
+
+static int make_own_product(struct cpu *b, const struct graph *g, const struct node *n,
+                            struct kernel **out, struct err *err)
+{
+    const struct shape *dw = cpu_out(g, n, LINEAR_GRAD_W_DW);
+    const int64_t floats =
+        cpu_linear_widened(g, n) +
+        grad_product_scratch(cpu_in(g, n, LINEAR_GRAD_W_X)->dim[0], dw->dim[0], dw->dim[1]);
+
+    return plain_new_split(b, g, n, run_own_product, (size_t)floats * sizeof(float), 0, out, err);
+}
+
 int cpu_make_linear_grad_w(struct cpu *b, const struct graph *g, const struct node *n,
                            struct kernel **out, struct err *err)
 {
     if (amx_grad_w_fits(b, g, n))
         return amx_grad_w_make(b, g, n, out, err);
+    if (has_own_product(b, g, n))
+        return make_own_product(b, g, n, out, err);
     return n->adds ? make_adding(b, g, n, out, err) : make_overwriting(b, g, n, out, err);
 }

@@ -144,12 +144,12 @@ int dn_has_bf16(void) { return dn_has_avx512(); }
 int dn_multiplies_bf16(void) { return has_isa(dnnl_cpu_isa_avx512_core_bf16); }
 
 #ifdef __x86_64__
-static int is_intel(void) { return __builtin_cpu_is("intel") != 0; }
+int dn_is_intel(void) { return __builtin_cpu_is("intel") != 0; }
 #else
-static int is_intel(void) { return 0; }
+int dn_is_intel(void) { return 0; }
 #endif
 
-int dn_widens_bf16(void) { return !dn_has_amx() && (!dn_multiplies_bf16() || is_intel()); }
+int dn_widens_bf16(void) { return !dn_has_amx() && (!dn_multiplies_bf16() || dn_is_intel()); }
 
 int dn_has_amx(void) { return has_isa(dnnl_cpu_isa_avx512_core_amx); }
 

@@ -45,7 +45,8 @@ int dn_multiplies_bf16(void);
  *
  * The kind of processor decides, never a timing: a run that is resumed computes the same bits. */
 int dn_widens_bf16(void);
-int dn_has_amx(void); /* 1 if oneDNN multiplies BF16 by AMX here */
+int dn_is_intel(void); /* 1 if the processor is Intel's */
+int dn_has_amx(void);  /* 1 if oneDNN multiplies BF16 by AMX here */
 
 /* C = op(A) op(B) + beta C, as dnnl_sgemm's with alpha = 1, of BF16 matrices and an F32 C.  The
  * library (2.6, 3.2) has it, but its headers do not tell of it; dn_has_gemm_bf16 is 0 if this one

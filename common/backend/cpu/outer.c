@@ -81,6 +81,38 @@ AVX512 void outer_run(const struct outer *o, const float *a, const float *b, flo
         ASSERT(!"too many accumulators");
     }
 }
+
+AVX512 void outer_run_packed(int64_t n, const float *a, const float *b, enum outer_end end,
+                             float *to, int64_t to_row)
+{
+    enum { I = OUTER_PACKED_I, V = OUTER_PACKED_J / 16, AHEAD = 8 * OUTER_PACKED_J };
+    __m512 acc[I][V], row[V];
+
+    EACH(i, I) EACH(v, V) {
+        acc[i][v] = _mm512_setzero_ps();
+        _mm_prefetch((const char *)(to + i * to_row + 16 * v), _MM_HINT_T0);
+    }
+    for (int64_t t = 0; t < n; t++, a += I, b += OUTER_PACKED_J) {
+        EACH(v, V) {
+            row[v] = _mm512_loadu_ps(b + 16 * v);
+            KEEP(row[v]);
+            _mm_prefetch((const char *)(b + AHEAD + 16 * v), _MM_HINT_T0);
+        }
+        EACH(i, I) {
+            const __m512 x = _mm512_set1_ps(a[i]);
+
+            EACH(v, V)
+                acc[i][v] = _mm512_fmadd_ps(x, row[v], acc[i][v]);
+        }
+    }
+    EACH(i, I) EACH(v, V) {
+        float *at = to + i * to_row + 16 * v;
+
+        if (end == OUTER_ADD)
+            acc[i][v] = _mm512_add_ps(acc[i][v], _mm512_loadu_ps(at));
+        _mm512_storeu_ps(at, acc[i][v]);
+    }
+}
 /* clang-format on */
 
 int outer_max_i(int n_j)
@@ -102,6 +134,13 @@ int outer_max_i(int n_j)
 void outer_run(const struct outer *o, const float *a, const float *b, float *to)
 {
     (void)o, (void)a, (void)b, (void)to;
+    ASSERT(!"not on this processor");
+}
+
+void outer_run_packed(int64_t n, const float *a, const float *b, enum outer_end end, float *to,
+                      int64_t to_row)
+{
+    (void)n, (void)a, (void)b, (void)end, (void)to, (void)to_row;
     ASSERT(!"not on this processor");
 }
 

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 enum { OUTER_MAX_V = 8, OUTER_MAX_I = 12, OUTER_PAIRS_J = 64 };
+enum { OUTER_PACKED_I = 8, OUTER_PACKED_J = 48 };
 enum outer_end { OUTER_ADD, OUTER_STORE, OUTER_RELU };
 
 struct outer {
@@ -27,7 +28,15 @@ struct outer {
 int outer_max_i(int n_j);
 void outer_run(const struct outer *o, const float *a, const float *b, float *to);
 
-/* The same of pairs of BF16, in the places of the floats of a and b: a product is the sum of the
+/* For j < OUTER_PACKED_J and i < OUTER_PACKED_I, which fill the registers:
+ *
+ *     to[i*to_row + j] = sum over t < n of a[t*OUTER_PACKED_I + i] * b[t*OUTER_PACKED_J + j]
+ *
+ * or, with OUTER_ADD, += that sum.  The bits are those of outer_run. */
+void outer_run_packed(int64_t n, const float *a, const float *b, enum outer_end end, float *to,
+                      int64_t to_row);
+
+/* outer_run of pairs of BF16, in the places of the floats of a and b: a product is the sum of the
  * products of the lower halves and of the upper halves, in F32.  For OUTER_ADD and OUTER_STORE
  * without o->add, and n_j = OUTER_PAIRS_J.  The instruction (VDPBF16PS) takes operands and sums
  * below 2^-126 for 0. */
