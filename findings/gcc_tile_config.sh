@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # gcc_tile_config.sh - what GCC 12's _tile_loadconfig tells its optimiser.
 #
-# A program that multiplies by Intel's tiles (AMX) first fills 64 bytes with the shapes of the tiles,
-# and loads them with the intrinsic _tile_loadconfig.  Most examples fill a local structure in a
-# loop, right before.
+# A program that multiplies by Intel's tiles (AMX) first fills 64 bytes with the shapes of the
+# tiles, and loads them with the intrinsic _tile_loadconfig.  Most examples fill a local structure
+# in a loop, right before.
 #
 # Guess: the intrinsic reads the 64 bytes that its manual names, so all that was written is there.
 # Seen:  GCC 12.2.0 and 11.3.0 are told that it reads a pointer's 8 bytes.  With -O2 the stores of

@@ -1,4 +1,5 @@
-/* amx - the tiles of amx.h: four of them hold sums, two a part of a, and two a part of b. */
+/* amx - the tiles of amx.h: four of them hold sums, two a part of a, and two a part of b.  On other
+ * processors, and where the system does not grant the tiles, plain loops compute the same. */
 #include "backend/cpu/amx.h"
 
 #include <string.h>

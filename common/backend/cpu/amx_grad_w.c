@@ -43,7 +43,7 @@ struct dims {
     int64_t x_rows, x_columns; /* that a chunk's taps read, the border included */
 };
 
-/* What all threads compute at a time. */
+/* All threads compute one at a time. */
 struct chunk {
     int64_t row, rows; /* of dy */
     int64_t sample, blocks;
@@ -60,12 +60,12 @@ struct operands {
 
 static int64_t n_blocks(const struct dims *d) { return ceil_div_i64(d->N, AMX_TERMS); }
 static int64_t n_taps(const struct dims *d) { return d->R * d->S; }
-static int64_t n_panels(const struct dims *d) { return ceil_div_i64(d->C, PANEL); }
+static int64_t n_x_panels(const struct dims *d) { return ceil_div_i64(d->C, PANEL); }
 static int64_t n_dy(const struct dims *d) { return d->rows * d->Q * d->blocks * d->k * AMX_TERMS; }
 static int64_t n_x(const struct dims *d) { return d->x_rows * d->x_columns * d->blocks * PIXEL; }
 static int64_t n_sums(const struct dims *d)
 {
-    return n_taps(d) == 1 ? 0 : n_panels(d) * n_taps(d) * d->K * PANEL;
+    return n_taps(d) == 1 ? 0 : n_x_panels(d) * n_taps(d) * d->K * PANEL;
 }
 
 /* Blocks of samples lie side by side for neighbouring pixels, which a stride would skip. */
@@ -147,7 +147,7 @@ static float *bias_at(const struct plain *p, const struct dims *d)
     return sums_at(p, d) + n_sums(d);
 }
 
-static size_t room_bytes(const struct dims *d)
+static size_t amx_room_bytes(const struct dims *d)
 {
     return head_bytes() + (size_t)n_dy(d) * sizeof(uint16_t) +
            (size_t)(n_sums(d) + max_i64(d->K, d->C) * AMX_TILE) * sizeof(float);
@@ -207,7 +207,7 @@ static void pair_panel(const struct room *room, int64_t channel, int64_t n, uint
 
 /* ---- products ---- */
 
-static struct amx product_of(const struct room *room)
+static struct amx chunk_product(const struct room *room)
 {
     const struct dims *d = &room->d;
     const struct chunk *c = &room->chunk;
@@ -223,8 +223,8 @@ static struct amx product_of(const struct room *room)
 }
 
 /* Add a chunk's products of n channels of x to c [n_k][c_row]. */
-static void add_tap(struct amx *x, int64_t n_k, const uint16_t *dy, const uint16_t *b, int64_t n,
-                    float *c)
+static void multiply_tap(struct amx *x, int64_t n_k, const uint16_t *dy, const uint16_t *b,
+                         int64_t n, float *c)
 {
     x->n_j = (int)n;
     for (int64_t k = 0; k < n_k; k += x->n_i) {
@@ -237,7 +237,7 @@ static void add_tap(struct amx *x, int64_t n_k, const uint16_t *dy, const uint16
  * x) has them. */
 static struct amx product_with_ones(const struct room *room, uint16_t ones[AMX_TERMS])
 {
-    struct amx x = product_of(room);
+    struct amx x = chunk_product(room);
 
     for (int i = 0; i < AMX_TERMS; i++)
         ones[i] = bf16_from_float(1);
@@ -254,8 +254,8 @@ static void add_bias(const struct plain *p)
     x.b1 = x.b2 = x.b_row = 0;
     x.c_row = AMX_TILE;
     amx_begin();
-    add_tap(&x, room->chunk.n_k, dy_at(p), ones, AMX_TILE,
-            bias_at(p, &room->d) + room->chunk.k * AMX_TILE);
+    multiply_tap(&x, room->chunk.n_k, dy_at(p), ones, AMX_TILE,
+                 bias_at(p, &room->d) + room->chunk.k * AMX_TILE);
     amx_end();
 }
 
@@ -272,12 +272,12 @@ static void add_bias_of_panel(const struct plain *p, int64_t channel, int64_t n,
     amx_run(&x, ones, b, bias_at(p, &room->d) + channel);
 }
 
-static void panels_part(const struct plain *p, int part, int64_t from, int64_t to)
+static void x_panels_part(const struct plain *p, int part, int64_t from, int64_t to)
 {
     const struct room *room = p->scratch;
     const struct dims *d = &room->d;
     uint16_t *x = plain_part_scratch(p, part);
-    struct amx product = product_of(room);
+    struct amx product = chunk_product(room);
     const int direct = n_taps(d) == 1;
 
     product.c_row = direct ? d->C : PANEL;
@@ -293,9 +293,9 @@ static void panels_part(const struct plain *p, int part, int64_t from, int64_t t
             float *sums = direct ? room->o.dw + panel * PANEL
                                  : sums_at(p, d) + (panel * n_taps(d) + t) * d->K * PANEL;
 
-            add_tap(&product, room->chunk.n_k, dy_at(p),
-                    x + (t / d->S * d->x_columns + t % d->S) * room->chunk.blocks * PIXEL, n,
-                    sums + room->chunk.k * product.c_row);
+            multiply_tap(&product, room->chunk.n_k, dy_at(p),
+                         x + (t / d->S * d->x_columns + t % d->S) * room->chunk.blocks * PIXEL, n,
+                         sums + room->chunk.k * product.c_row);
         }
     }
     amx_end();
@@ -303,7 +303,7 @@ static void panels_part(const struct plain *p, int part, int64_t from, int64_t t
 
 /* Rows [from, to) of K: the sums in the filter's layout, where they replace or are added to what is
  * there. */
-static void filter_part(const struct plain *p, int part, int64_t from, int64_t to)
+static void give_filter_part(const struct plain *p, int part, int64_t from, int64_t to)
 {
     const struct room *room = p->scratch;
     const struct dims *d = &room->d;
@@ -328,7 +328,8 @@ static void run_chunk(const struct plain *p)
     const int64_t steps = room->chunk.rows * d->Q * room->chunk.blocks;
 
     plain_split(p, steps, steps * room->chunk.n_k, turn_part);
-    plain_split(p, n_panels(d), steps * room->chunk.n_k * d->C * n_taps(d) / LANES, panels_part);
+    plain_split(p, n_x_panels(d), steps * room->chunk.n_k * d->C * n_taps(d) / LANES,
+                x_panels_part);
     if (room->o.db && !room->o.transposed)
         add_bias(p);
 }
@@ -339,7 +340,7 @@ static void give_bias(const struct dims *d, const struct operands *o, const floa
         o->db[i] = sum[o->transposed ? i : i * AMX_TILE] + (o->db_adds ? o->db[i] : 0);
 }
 
-static void run_all(const struct plain *p, const struct dims *d, const struct operands *o)
+static void run_chunks(const struct plain *p, const struct dims *d, const struct operands *o)
 {
     struct room *room = p->scratch;
 
@@ -357,12 +358,12 @@ static void run_all(const struct plain *p, const struct dims *d, const struct op
                 run_chunk(p);
             }
     if (n_taps(d) > 1)
-        plain_split(p, d->K, n_sums(d), filter_part);
+        plain_split(p, d->K, n_sums(d), give_filter_part);
     if (o->db)
         give_bias(d, o, bias_at(p, d));
 }
 
-static void run_filter(const struct plain *p)
+static void run_filter_grad(const struct plain *p)
 {
     const struct dims d = filter_dims(p);
     const struct operands o = {.x = p->in[CONV2D_GRAD_W_X],
@@ -372,10 +373,10 @@ static void run_filter(const struct plain *p)
                                .dw_adds = plain_adds(p, CONV2D_GRAD_W_DW),
                                .db_adds = plain_adds(p, CONV2D_GRAD_W_DB)};
 
-    run_all(p, &d, &o);
+    run_chunks(p, &d, &o);
 }
 
-static void run_linear(const struct plain *p)
+static void run_linear_grad(const struct plain *p)
 {
     const int transposed = p->attr.linear.transposed;
     const struct dims d =
@@ -388,7 +389,7 @@ static void run_linear(const struct plain *p)
                                .db_adds = plain_adds(p, LINEAR_GRAD_W_DB),
                                .transposed = transposed};
 
-    run_all(p, &d, &o);
+    run_chunks(p, &d, &o);
 }
 
 /* ---- which nodes ---- */
@@ -436,6 +437,6 @@ int amx_grad_w_make(struct cpu *b, const struct graph *g, const struct node *n, 
 {
     const struct dims d = node_dims(g, n);
 
-    return plain_new_split(b, g, n, n->op == OP_conv2d_grad_w ? run_filter : run_linear,
-                           room_bytes(&d), (size_t)n_x(&d) * sizeof(uint16_t), out, err);
+    return plain_new_split(b, g, n, n->op == OP_conv2d_grad_w ? run_filter_grad : run_linear_grad,
+                           amx_room_bytes(&d), (size_t)n_x(&d) * sizeof(uint16_t), out, err);
 }
