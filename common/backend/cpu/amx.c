@@ -76,11 +76,16 @@ struct tile_config {
     uint8_t rows[16];
 };
 
-/* GCC 12's _tile_loadconfig tells the compiler of 8 bytes that it reads: the others are not always
- * written before. */
+/* What oneDNN, or whoever else has tiles, configured on this thread. */
+static _Thread_local struct tile_config others;
+
+/* GCC 12's intrinsics tell the compiler of 8 bytes that they read or write (findings/
+ * gcc_tile_config.sh), so the instructions are written out. */
 AMX static void amx_configure(void)
 {
     struct tile_config config = {.palette = 1};
+
+    __asm__ volatile("sttilecfg %0" : "=m"(others));
 
     for (int i = 0; i < N_TILES; i++) {
         config.row_bytes[i] = TILE_BYTES;
@@ -89,7 +94,13 @@ AMX static void amx_configure(void)
     __asm__ volatile("ldtilecfg %0" : : "m"(config));
 }
 
-AMX static void amx_release(void) { _tile_release(); }
+AMX static void amx_restore(void)
+{
+    if (others.palette)
+        __asm__ volatile("ldtilecfg %0" : : "m"(others));
+    else
+        _tile_release();
+}
 
 /* Sums of row i and column j of tiles are in tile 2*i + j.  The compiler knows I and J. */
 /* clang-format off */
@@ -172,7 +183,7 @@ void amx_begin(void)
 void amx_end(void)
 {
     if (amx_available())
-        amx_release();
+        amx_restore();
 }
 
 void amx_run(const struct amx *x, const uint16_t *a, const uint16_t *b, float *c)

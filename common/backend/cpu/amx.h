@@ -11,7 +11,8 @@
  * On other processors the same is computed by plain loops, so that whoever arranges operands can be
  * tested everywhere; kernels are chosen by amx_available().
  *
- * Threads: pure, but a thread calls amx_begin before its products and amx_end after them. */
+ * Threads: pure, but a thread calls amx_begin before its products and amx_end after them, which
+ *          leaves the tiles configured as they were. */
 #ifndef BACKEND_CPU_AMX_H
 #define BACKEND_CPU_AMX_H
 

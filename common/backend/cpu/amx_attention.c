@@ -20,7 +20,7 @@ int amx_attention_can(int64_t t, int64_t d) { return t % PANEL == 0 && d % AMX_T
 
 /* ---- the room ---- */
 
-static void *take_room(char **at, int64_t n, size_t size)
+static void *lay_out(char **at, int64_t n, size_t size)
 {
     char *taken = *at;
 
@@ -33,20 +33,20 @@ static struct amx_head laid_out(char **at, int64_t t, int64_t d, int is_grad)
 {
     struct amx_head h = {.t = t, .d = d};
 
-    h.kt = take_room(at, t * d, sizeof *h.kt);
-    h.p = take_room(at, PANEL * t, sizeof *h.p);
-    h.sum = take_room(at, PANEL * d, sizeof *h.sum);
+    h.kt = lay_out(at, t * d, sizeof *h.kt);
+    h.p = lay_out(at, PANEL * t, sizeof *h.p);
+    h.sum = lay_out(at, PANEL * d, sizeof *h.sum);
     if (!is_grad) {
-        h.v = take_room(at, t * d, sizeof *h.v);
+        h.v = lay_out(at, t * d, sizeof *h.v);
         return h;
     }
-    h.vt = take_room(at, t * d, sizeof *h.vt);
-    h.k = take_room(at, t * d, sizeof *h.k);
-    h.ds = take_room(at, PANEL * t, sizeof *h.ds);
-    h.pairs = take_room(at, PANEL * d, sizeof *h.pairs);
-    h.turned = take_room(at, PANEL * t, sizeof *h.turned);
-    h.dk = take_room(at, t * d, sizeof *h.dk);
-    h.dv = take_room(at, t * d, sizeof *h.dv);
+    h.vt = lay_out(at, t * d, sizeof *h.vt);
+    h.k = lay_out(at, t * d, sizeof *h.k);
+    h.ds = lay_out(at, PANEL * t, sizeof *h.ds);
+    h.pairs = lay_out(at, PANEL * d, sizeof *h.pairs);
+    h.turned = lay_out(at, PANEL * t, sizeof *h.turned);
+    h.dk = lay_out(at, t * d, sizeof *h.dk);
+    h.dv = lay_out(at, t * d, sizeof *h.dv);
     return h;
 }
 
