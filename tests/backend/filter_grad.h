@@ -22,7 +22,7 @@ struct filter_case {
     int64_t P, Q;
     uint16_t *x, *dy;
     float *dw, *db; /* db NULL: the kernel makes none */
-    int adds;       /* the gradients are added to what is there */
+    unsigned adds;  /* 1: dw is added to what is there; 2: db is; 3: both are */
 };
 
 static inline struct filter_case filter_case_of(const struct filter_row *row, int with_db)
@@ -83,8 +83,7 @@ static inline double filter_bias_of(const struct filter_case *c, int64_t k, doub
     return sum;
 }
 
-/* `times` as much as the gradients themselves. */
-static inline void want_filter(const struct filter_case *c, int row, int times)
+static inline void want_filter(const struct filter_case *c, int row)
 {
     const struct filter_row *w = c->row;
     const int64_t taps = w->R * w->S;
@@ -92,13 +91,13 @@ static inline void want_filter(const struct filter_case *c, int row, int times)
 
     for (int64_t i = 0; i < w->K * w->C * taps; i++) {
         const int64_t at[4] = {i / (w->C * taps), i / taps % w->C, i / w->S % w->R, i % w->S};
-        const double want = times * filter_sum_of(c, at, &size);
+        const double want = filter_sum_of(c, at, &size);
 
         if (!(fabs((double)c->dw[i] - want) <= 1e-5 * size))
             fail_msg("row %d, dw[%d]: %.9g, want %.9g", row, (int)i, (double)c->dw[i], want);
     }
     for (int64_t k = 0; c->db && k < w->K; k++) {
-        const double want = times * filter_bias_of(c, k, &size);
+        const double want = filter_bias_of(c, k, &size);
 
         if (!(fabs((double)c->db[k] - want) <= 1e-5 * size))
             fail_msg("row %d, db[%d]: %.9g, want %.9g", row, (int)k, (double)c->db[k], want);
@@ -125,8 +124,7 @@ static inline void run_filter(struct cpu *b, const struct filter_case *c, filter
     g->value[out[0]].dtype = DTYPE_F32;
     if (c->db)
         g->value[out[1]].dtype = DTYPE_F32;
-    if (c->adds)
-        g->node[0].adds = 1u << CONV2D_GRAD_W_DW | 1u << CONV2D_GRAD_W_DB;
+    g->node[0].adds = (c->adds & 1u) << CONV2D_GRAD_W_DW | (c->adds >> 1 & 1u) << CONV2D_GRAD_W_DB;
     assert_int_equal(make(b, g, &g->node[0], &k, &err), 0);
     run_kernel(&b->base, k, (void *[NODE_MAX_IN]){c->x, c->dy},
                (void *[NODE_MAX_OUT]){c->dw, c->db});

@@ -107,6 +107,22 @@ static void tensors_free(struct tensors *x)
     free(x->v);
 }
 
+/* A room of NaNs. */
+static void *room_of(int is_grad)
+{
+    const size_t bytes = amx_head_bytes(T, D, is_grad);
+
+    return memset(xcalloc(1, bytes), 0xff, bytes);
+}
+
+/* The numbers between the rows of a tensor are another head's. */
+static void want_untouched(const uint16_t *x, int64_t rows)
+{
+    for (int64_t i = 0; i < rows * ROW; i++)
+        if (i % ROW >= D)
+            assert_int_equal(x[i], 0x7e7e);
+}
+
 static void test_a_head(void **state)
 {
     static float score[2][Q * T];
@@ -116,10 +132,14 @@ static void test_a_head(void **state)
     assert_true(amx_attention_can(T, D));
     assert_false(amx_attention_can(T + 16, D));
     assert_false(amx_attention_can(T, D + 16));
+    memset(x.y, 0x7e, sizeof x.y);
+    memset(x.dq, 0x7e, sizeof x.dq);
+    memset(x.dk, 0x7e, sizeof x.dk);
+    memset(x.dv, 0x7e, sizeof x.dv);
     amx_begin();
     for (int64_t begin = 0; begin < T; begin += Q)
         for (int64_t end = begin + Q; end <= T; end += Q) {
-            void *room = xcalloc(1, amx_head_bytes(T, D, 1));
+            void *room = room_of(1);
             struct amx_head h = amx_head_of(room, T, D, x.k, x.v, ROW, 1);
 
             for (int i = 0; i < 2 * Q * T; i++)
@@ -136,13 +156,17 @@ static void test_a_head(void **state)
             want_turned("dv", x.dv, x.p, x.dy, begin, end, 2);
             free(room);
 
-            room = xcalloc(1, amx_head_bytes(T, D, 0));
+            room = room_of(0);
             h = amx_head_of(room, T, D, x.k, x.v, ROW, 0);
             amx_head_values(&h, x.p, begin, end, x.y, ROW);
             want_times("y", x.y, x.p, x.v, begin, end);
             free(room);
         }
     amx_end();
+    want_untouched(x.y, Q);
+    want_untouched(x.dq, Q);
+    want_untouched(x.dk, T);
+    want_untouched(x.dv, T);
     tensors_free(&x);
 }
 

@@ -16,6 +16,7 @@ static const struct filter_row filters[] = {
     {25, 2, 1, 32, 16, 3, 3, {1, 1}, {1, 1}},   /* taps that meet no pixel */
     {5, 5, 5, 32, 48, 1, 1, {1, 1}, {0, 0}},    /* one tap: pixels are samples */
     {24, 2, 32, 32, 512, 1, 1, {1, 1}, {0, 1}}, /* chunks of a row */
+    {24, 5, 11, 32, 512, 3, 1, {2, 1}, {1, 0}}, /* chunks of two rows and of one */
     {24, 2, 2, 32, 528, 2, 2, {1, 1}, {1, 0}},  /* filters of two chunks */
 };
 
@@ -39,6 +40,29 @@ static struct cpu *open_cpu(struct backend **b)
     return cpu;
 }
 
+/* Each gradient may be added to what is there, while the other one is written. */
+static void check_adds(struct cpu *cpu, struct filter_case *c, const struct filter_case *one)
+{
+    const struct filter_row *w = c->row;
+    const int64_t n = w->K * w->C * w->R * w->S;
+
+    for (c->adds = 1; c->adds < 4; c->adds++) {
+        for (int64_t i = 0; i < n; i++)
+            c->dw[i] = 1;
+        for (int64_t k = 0; k < w->K; k++)
+            c->db[k] = 1;
+        run_filter(cpu, c, make);
+        for (int64_t i = 0; i < n; i++)
+            if (fabsf(c->dw[i] - one->dw[i] - (float)(c->adds & 1)) > 1e-3f)
+                fail_msg("adds %u: dw[%d] is %g beside %g", c->adds, (int)i, (double)c->dw[i],
+                         (double)one->dw[i]);
+        for (int64_t k = 0; k < w->K; k++)
+            if (fabsf(c->db[k] - one->db[k] - (float)(c->adds >> 1)) > 1e-3f)
+                fail_msg("adds %u: db[%d] is %g beside %g", c->adds, (int)k, (double)c->db[k],
+                         (double)one->db[k]);
+    }
+}
+
 static void test_filters(void **state)
 {
     struct backend *b;
@@ -51,21 +75,68 @@ static void test_filters(void **state)
         const size_t bytes = (size_t)(w->K * w->C * w->R * w->S) * sizeof(float);
 
         run_filter(cpu, &one, make);
-        want_filter(&one, (int)i, 1);
-        for (int threads = 1; threads <= 3; threads += 2) {
+        want_filter(&one, (int)i);
+        for (int threads = 3; threads <= 5; threads += 2) {
             backend_set_threads(b, threads);
             run_filter(cpu, &c, make);
             assert_memory_equal(c.dw, one.dw, bytes);
             assert_memory_equal(c.db, one.db, (size_t)w->K * sizeof(float));
         }
-        c.adds = 1;
-        run_filter(cpu, &c, make);
-        want_filter(&c, (int)i, 2);
+        check_adds(cpu, &c, &one);
         backend_set_threads(b, 1);
         filter_case_free(&c);
         filter_case_free(&one);
     }
     backend_close(b);
+}
+
+/* ---- which nodes ---- */
+
+struct node_row {
+    const char *what;
+    int64_t N, C, K;
+    int dilation, groups;
+    enum dtype x, dw, db;
+    int can;
+};
+
+static const struct node_row nodes[] = {
+    {"as it should be", 32, 32, 32, 1, 1, DTYPE_BF16, DTYPE_F32, DTYPE_F32, 1},
+    {"too few samples", 23, 32, 32, 1, 1, DTYPE_BF16, DTYPE_F32, DTYPE_F32, 0},
+    {"few channels", 32, 16, 32, 1, 1, DTYPE_BF16, DTYPE_F32, DTYPE_F32, 0},
+    {"half a tile of channels", 32, 40, 32, 1, 1, DTYPE_BF16, DTYPE_F32, DTYPE_F32, 0},
+    {"half a tile of filters", 32, 32, 24, 1, 1, DTYPE_BF16, DTYPE_F32, DTYPE_F32, 0},
+    {"dilation", 32, 32, 32, 2, 1, DTYPE_BF16, DTYPE_F32, DTYPE_F32, 0},
+    {"groups", 32, 64, 32, 1, 2, DTYPE_BF16, DTYPE_F32, DTYPE_F32, 0},
+    {"float32", 32, 32, 32, 1, 1, DTYPE_F32, DTYPE_F32, DTYPE_F32, 0},
+    {"dw in bfloat16", 32, 32, 32, 1, 1, DTYPE_BF16, DTYPE_BF16, DTYPE_F32, 0},
+    {"db in bfloat16", 32, 32, 32, 1, 1, DTYPE_BF16, DTYPE_F32, DTYPE_BF16, 0},
+};
+
+static void test_nodes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(nodes); i++) {
+        const struct node_row *r = &nodes[i];
+        const union node_attr attr = {.conv = {.stride = {1, 1},
+                                               .pad = {r->dilation, r->dilation},
+                                               .dilation = {r->dilation, r->dilation},
+                                               .groups = r->groups,
+                                               .in_image = {6, 6},
+                                               .kernel = {3, 3}}};
+        struct graph *g = graph_new(r->N, 1);
+        const int in[] = {graph_value(g, VALUE_INPUT, r->x, SHAPE(r->N, 6, 6, r->C), "x"),
+                          graph_value(g, VALUE_INPUT, r->x, SHAPE(r->N, 6, 6, r->K), "dy")};
+        int out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NEW_OUT, NODE_NO_OUT};
+        struct err err;
+
+        assert_int_equal(graph_node(g, OP_conv2d_grad_w, &attr, in, 2, out, "dw", &err), 0);
+        g->value[out[0]].dtype = r->dw;
+        g->value[out[1]].dtype = r->db;
+        if (amx_grad_w_can(g, &g->node[0]) != r->can)
+            fail_msg("%s: want %d", r->what, r->can);
+        graph_free(g);
+    }
 }
 
 /* ---- linear layers ---- */
@@ -143,9 +214,14 @@ static void test_layers(void **state)
         uint16_t *x = bf16_numbers(l->rows * l->in, 1), *dy = bf16_numbers(l->rows * l->out, 2);
         float *dw = xcalloc((size_t)(l->in * l->out), sizeof *dw);
         float *db = xcalloc((size_t)l->out, sizeof *db);
+        float *again = xcalloc((size_t)(l->in * l->out), sizeof *again);
 
-        backend_set_threads(b, 1 + (int)i % 3);
+        backend_set_threads(b, 1);
+        run_layer(cpu, l, x, dy, again, db, 0);
+        backend_set_threads(b, 3);
         run_layer(cpu, l, x, dy, dw, db, 0);
+        assert_memory_equal(dw, again, (size_t)(l->in * l->out) * sizeof *dw);
+        free(again);
         want_layer(l, x, dy, dw, db, 1);
         run_layer(cpu, l, x, dy, dw, db, 1u << LINEAR_GRAD_W_DW | 1u << LINEAR_GRAD_W_DB);
         want_layer(l, x, dy, dw, db, 2);
@@ -159,7 +235,7 @@ static void test_layers(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_filters),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_filters), cmocka_unit_test(test_nodes),
                                        cmocka_unit_test(test_layers)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,6 @@
  * and with several. */
 #include "../test.h"
 
-#include "backend/cpu/amx.h"
 #include "backend/cpu/amx_attention.h"
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/onednn.h"
@@ -49,7 +48,8 @@ static int rounds_points(struct backend *b, const struct graph *g, const struct 
     const struct cpu *cpu = container_of(b, struct cpu, base);
 
     if ((n->op == OP_attention && out == ATTENTION_Y) || n->op == OP_attention_grad)
-        return amx_available() && amx_attention_can(n->attr.attention.length, head_width(g, n));
+        return amx_attention_fits(op_type(g, n), cpu->widens_bf16, n->attr.attention.length,
+                                  head_width(g, n));
     return (n->op == OP_conv2d || n->op == OP_conv2d_grad_x ||
             (n->op == OP_conv2d_grad_w && out == CONV2D_GRAD_W_DW)) &&
            op_type(g, n) == DTYPE_BF16 && !cpu->widens_bf16 && winograd_fits(cpu, g, n);
@@ -77,10 +77,10 @@ static void test_bf16(void **state)
 /* Products in the way that this processor does not take: widened, or by BF16 primitives. */
 static void test_bf16_the_other_way(void **state)
 {
-    static const char *const some[] = {
-        "conv_stride_pad", "conv_groups", "conv_1x1", "conv_wide",
-        "conv_pairs",      "conv_add",    "linear",   "linear_transposed",
-        "linear_flatten",  "linear_gelu", NULL};
+    static const char *const some[] = {"conv_stride_pad", "conv_groups",       "conv_1x1",
+                                       "conv_wide",       "conv_pairs",        "conv_add",
+                                       "linear",          "linear_transposed", "linear_flatten",
+                                       "linear_gelu",     "attention_wide",    NULL};
     const struct op_runner r = {.b = open_cpu(),
                                 .n_turns = 2,
                                 .types = {DTYPE_BF16, DTYPE_F32},

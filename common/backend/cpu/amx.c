@@ -77,7 +77,7 @@ struct tile_config {
 };
 
 /* What oneDNN, or whoever else has tiles, configured on this thread. */
-static _Thread_local struct tile_config others;
+static _Thread_local struct tile_config amx_others;
 
 /* GCC 12's intrinsics tell the compiler of 8 bytes that they read or write (findings/
  * gcc_tile_config.sh), so the instructions are written out. */
@@ -85,7 +85,7 @@ AMX static void amx_configure(void)
 {
     struct tile_config config = {.palette = 1};
 
-    __asm__ volatile("sttilecfg %0" : "=m"(others));
+    __asm__ volatile("sttilecfg %0" : "=m"(amx_others));
 
     for (int i = 0; i < N_TILES; i++) {
         config.row_bytes[i] = TILE_BYTES;
@@ -96,8 +96,8 @@ AMX static void amx_configure(void)
 
 AMX static void amx_restore(void)
 {
-    if (others.palette)
-        __asm__ volatile("ldtilecfg %0" : : "m"(others));
+    if (amx_others.palette)
+        __asm__ volatile("ldtilecfg %0" : : "m"(amx_others));
     else
         _tile_release();
 }

@@ -12,7 +12,7 @@
  * tested everywhere; kernels are chosen by amx_available().
  *
  * Threads: pure, but a thread calls amx_begin before its products and amx_end after them, which
- *          leaves the tiles configured as they were. */
+ *          leaves the tiles configured as they were; these do not nest. */
 #ifndef BACKEND_CPU_AMX_H
 #define BACKEND_CPU_AMX_H
 
@@ -29,13 +29,16 @@ void amx_begin(void);
 void amx_run(const struct amx *x, const uint16_t *a, const uint16_t *b, float *c);
 void amx_end(void);
 
-/* Operands that lie otherwise, in pieces of 16; a row that is NULL is of zeros.
+/* Operands that lie otherwise, in pieces of 16.
  *
- * amx_pair        of b, whose terms are rows: to[2*j] = low[j] and to[2*j + 1] = high[j], for
- *                 j < n, a multiple of 16
- * amx_turn_pairs  of b, whose terms are columns: to[k*to_row + 2*j + e] = from[j*row + 2*k + e],
- * for j < 16, k < 16 and e < 2 amx_turn        of a, whose terms are rows: to[i*32 + k] = row[k][at
- * + i], for i < 16, k < 32 */
+ * amx_pair: of b, whose terms are rows.  to[2*j] = low[j] and to[2*j + 1] = high[j], for j < n, a
+ * multiple of 16; NULL stands for zeros.
+ *
+ * amx_turn_pairs: of b, whose terms are columns.  to[k*to_row + 2*j + e] = from[j*row + 2*k + e],
+ * for j < 16, k < 16 and e < 2.
+ *
+ * amx_turn: of a, whose terms are rows.  to[i*32 + k] = row[k][at + i], for i < 16 and k < 32; a
+ * row that is NULL is of zeros. */
 void amx_pair(const uint16_t *low, const uint16_t *high, int64_t n, uint16_t *to);
 void amx_turn_pairs(const uint16_t *from, int64_t row, uint16_t *to, int64_t to_row);
 void amx_turn(const uint16_t *const row[AMX_TERMS], int64_t at, uint16_t *to);

@@ -18,9 +18,14 @@ _Static_assert((int)AMX_QUERIES == (int)AMX_BLOCK, "a block of queries is a bloc
 
 int amx_attention_can(int64_t t, int64_t d) { return t % PANEL == 0 && d % AMX_TERMS == 0; }
 
+int amx_attention_fits(enum dtype type, int widens_bf16, int64_t t, int64_t d)
+{
+    return type == DTYPE_BF16 && !widens_bf16 && amx_available() && amx_attention_can(t, d);
+}
+
 /* ---- the room ---- */
 
-static void *lay_out(char **at, int64_t n, size_t size)
+static void *room_for(char **at, int64_t n, size_t size)
 {
     char *taken = *at;
 
@@ -33,20 +38,20 @@ static struct amx_head laid_out(char **at, int64_t t, int64_t d, int is_grad)
 {
     struct amx_head h = {.t = t, .d = d};
 
-    h.kt = lay_out(at, t * d, sizeof *h.kt);
-    h.p = lay_out(at, PANEL * t, sizeof *h.p);
-    h.sum = lay_out(at, PANEL * d, sizeof *h.sum);
+    h.kt = room_for(at, t * d, sizeof *h.kt);
+    h.p = room_for(at, PANEL * t, sizeof *h.p);
+    h.sum = room_for(at, PANEL * d, sizeof *h.sum);
     if (!is_grad) {
-        h.v = lay_out(at, t * d, sizeof *h.v);
+        h.v = room_for(at, t * d, sizeof *h.v);
         return h;
     }
-    h.vt = lay_out(at, t * d, sizeof *h.vt);
-    h.k = lay_out(at, t * d, sizeof *h.k);
-    h.ds = lay_out(at, PANEL * t, sizeof *h.ds);
-    h.pairs = lay_out(at, PANEL * d, sizeof *h.pairs);
-    h.turned = lay_out(at, PANEL * t, sizeof *h.turned);
-    h.dk = lay_out(at, t * d, sizeof *h.dk);
-    h.dv = lay_out(at, t * d, sizeof *h.dv);
+    h.vt = room_for(at, t * d, sizeof *h.vt);
+    h.k = room_for(at, t * d, sizeof *h.k);
+    h.ds = room_for(at, PANEL * t, sizeof *h.ds);
+    h.pairs = room_for(at, PANEL * d, sizeof *h.pairs);
+    h.turned = room_for(at, PANEL * t, sizeof *h.turned);
+    h.dk = room_for(at, t * d, sizeof *h.dk);
+    h.dv = room_for(at, t * d, sizeof *h.dv);
     return h;
 }
 

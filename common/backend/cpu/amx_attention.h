@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tensor/dtype.h"
+
 enum { AMX_QUERIES = 32 };
 
 struct amx_head {
@@ -29,6 +31,9 @@ struct amx_head {
 
 /* 1: heads of these sizes can be computed so. */
 int amx_attention_can(int64_t t, int64_t d);
+
+/* 1: they are, of this type, by this processor.  widens_bf16 is struct cpu's. */
+int amx_attention_fits(enum dtype type, int widens_bf16, int64_t t, int64_t d);
 
 /* Bytes of the room of a head. */
 size_t amx_head_bytes(int64_t t, int64_t d, int is_grad);

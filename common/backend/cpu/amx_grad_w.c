@@ -32,7 +32,9 @@ enum {
     PIXEL = PAIRS * PANEL * 2, /* numbers of a block of samples at one pixel of x */
     CHUNK_BYTES = 1 << 20,     /* of dy */
     MOST_K = 512,
+    GROUP = 64, /* filters: whole blocks */
     LANES = 16,
+    MOST_X = 1 << 22,   /* numbers of a part's x, 8 MiB */
     MOST_SUMS = 1 << 26 /* numbers, 256 MiB */
 };
 
@@ -245,17 +247,20 @@ static struct amx product_with_ones(const struct room *room, uint16_t ones[AMX_T
     return x;
 }
 
-static void add_bias(const struct plain *p)
+/* Blocks [from, to) of the chunk's filters. */
+static void bias_part(const struct plain *p, int part, int64_t from, int64_t to)
 {
     const struct room *room = p->scratch;
+    const int64_t first = from * AMX_BLOCK;
     uint16_t ones[AMX_TERMS];
     struct amx x = product_with_ones(room, ones);
 
+    (void)part;
     x.b1 = x.b2 = x.b_row = 0;
     x.c_row = AMX_TILE;
     amx_begin();
-    multiply_tap(&x, room->chunk.n_k, dy_at(p), ones, AMX_TILE,
-                 bias_at(p, &room->d) + room->chunk.k * AMX_TILE);
+    multiply_tap(&x, min_i64(room->chunk.n_k, to * AMX_BLOCK) - first, dy_at(p) + first * AMX_TERMS,
+                 ones, AMX_TILE, bias_at(p, &room->d) + (room->chunk.k + first) * AMX_TILE);
     amx_end();
 }
 
@@ -272,31 +277,61 @@ static void add_bias_of_panel(const struct plain *p, int64_t channel, int64_t n,
     amx_run(&x, ones, b, bias_at(p, &room->d) + channel);
 }
 
-static void x_panels_part(const struct plain *p, int part, int64_t from, int64_t to)
+/* What a part multiplies at a time: a panel of x, at a tap, by GROUP filters or the rest of them.
+ */
+struct item {
+    int64_t panel, tap, k, n_k;
+};
+
+static int64_t filter_groups(const struct room *room)
+{
+    return ceil_div_i64(room->chunk.n_k, GROUP);
+}
+
+static struct item item_of(const struct room *room, int64_t i)
+{
+    const int64_t groups = filter_groups(room), k = i % groups * GROUP;
+
+    return (struct item){.panel = i / groups / n_taps(&room->d),
+                         .tap = i / groups % n_taps(&room->d),
+                         .k = k,
+                         .n_k = min_i64(GROUP, room->chunk.n_k - k)};
+}
+
+/* x: the panel's pairs, of n channels. */
+static void multiply_item(const struct plain *p, const struct item *item, const uint16_t *x,
+                          int64_t n)
 {
     const struct room *room = p->scratch;
     const struct dims *d = &room->d;
-    uint16_t *x = plain_part_scratch(p, part);
-    struct amx product = chunk_product(room);
     const int direct = n_taps(d) == 1;
+    const int64_t at = item->tap / d->S * d->x_columns + item->tap % d->S;
+    struct amx product = chunk_product(room);
+    float *sums = direct ? room->o.dw + item->panel * PANEL
+                         : sums_at(p, d) + (item->panel * n_taps(d) + item->tap) * d->K * PANEL;
 
     product.c_row = direct ? d->C : PANEL;
     product.adds = !room->chunk.is_first || (direct && room->o.dw_adds);
+    multiply_tap(&product, item->n_k, dy_at(p) + item->k * AMX_TERMS,
+                 x + at * room->chunk.blocks * PIXEL, n,
+                 sums + (room->chunk.k + item->k) * product.c_row);
+}
+
+static void items_part(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    const struct room *room = p->scratch;
+    uint16_t *x = plain_part_scratch(p, part);
+
     amx_begin();
-    for (int64_t panel = from; panel < to; panel++) {
-        const int64_t n = min_i64(PANEL, d->C - panel * PANEL);
+    for (int64_t i = from; i < to; i++) {
+        const struct item item = item_of(room, i);
+        const int64_t channel = item.panel * PANEL, n = min_i64(PANEL, room->d.C - channel);
 
-        pair_panel(room, panel * PANEL, n, x);
-        if (room->o.db && room->o.transposed && room->chunk.k == 0)
-            add_bias_of_panel(p, panel * PANEL, n, x);
-        for (int64_t t = 0; t < n_taps(d); t++) {
-            float *sums = direct ? room->o.dw + panel * PANEL
-                                 : sums_at(p, d) + (panel * n_taps(d) + t) * d->K * PANEL;
-
-            multiply_tap(&product, room->chunk.n_k, dy_at(p),
-                         x + (t / d->S * d->x_columns + t % d->S) * room->chunk.blocks * PIXEL, n,
-                         sums + room->chunk.k * product.c_row);
-        }
+        if (i == from || item.panel != item_of(room, i - 1).panel)
+            pair_panel(room, channel, n, x);
+        if (room->o.db && room->o.transposed && room->chunk.k + item.tap + item.k == 0)
+            add_bias_of_panel(p, channel, n, x);
+        multiply_item(p, &item, x, n);
     }
     amx_end();
 }
@@ -328,10 +363,11 @@ static void run_chunk(const struct plain *p)
     const int64_t steps = room->chunk.rows * d->Q * room->chunk.blocks;
 
     plain_split(p, steps, steps * room->chunk.n_k, turn_part);
-    plain_split(p, n_x_panels(d), steps * room->chunk.n_k * d->C * n_taps(d) / LANES,
-                x_panels_part);
+    plain_split(p, n_x_panels(d) * n_taps(d) * filter_groups(room),
+                steps * room->chunk.n_k * d->C * n_taps(d) / LANES, items_part);
     if (room->o.db && !room->o.transposed)
-        add_bias(p);
+        plain_split(p, ceil_div_i64(room->chunk.n_k, AMX_BLOCK), steps * room->chunk.n_k,
+                    bias_part);
 }
 
 static void give_bias(const struct dims *d, const struct operands *o, const float *sum)
@@ -411,8 +447,7 @@ static int has_form(const struct node *n)
            n->attr.conv.dilation[1] == 1;
 }
 
-/* Whole tiles of channels, bounded memory for the sums, and three quarters of the samples' places
- * taken. */
+/* Whole tiles of channels, bounded memory, and three quarters of the samples' places taken. */
 int amx_grad_w_can(const struct graph *g, const struct node *n)
 {
     struct dims d;
@@ -424,7 +459,7 @@ int amx_grad_w_can(const struct graph *g, const struct node *n)
             return 0;
     d = node_dims(g, n);
     return d.K % AMX_TILE == 0 && d.C % AMX_TILE == 0 && d.C >= PANEL && n_sums(&d) <= MOST_SUMS &&
-           3 * n_blocks(&d) * AMX_TERMS <= 4 * d.N;
+           n_x(&d) <= MOST_X && 3 * n_blocks(&d) * AMX_TERMS <= 4 * d.N;
 }
 
 int amx_grad_w_fits(const struct cpu *b, const struct graph *g, const struct node *n)

@@ -20,7 +20,7 @@
 #include "backend/cpu/vector.h"
 #include "base/util.h"
 
-enum { BLOCK = 32, QKV = 3 };
+enum { BLOCK = AMX_QUERIES, QKV = 3 };
 
 /* One head of one sample. */
 struct head {
@@ -398,21 +398,29 @@ static void zero_kv(const struct head *h)
 
 /* ---- the kernels ---- */
 
-/* Room for q, k and v, and for dy, y and dq, dk, dv of one head; used if they are not F32. */
+/* Room for q, k and v, and for dy, y and dq, dk, dv of one head; used if they are widened. */
 static int64_t n_widened(int64_t t, int64_t d, int is_grad) { return (is_grad ? 7 : 4) * t * d; }
 
-static size_t cpu_attention_scratch_bytes(const struct graph *g, const struct node *n, int is_grad)
+/* 1: tiles multiply the operands, of which q, dy, y and dq stay where they are. */
+static int has_tiles(const struct plain *p)
+{
+    return amx_attention_fits(p->in_type[ATTENTION_QKV], p->widens_bf16, p->attr.attention.length,
+                              p->c / QKV / p->attr.attention.heads);
+}
+
+static size_t cpu_attention_scratch_bytes(const struct graph *g, const struct node *n, int widens,
+                                          int is_grad)
 {
     const struct value *qkv = &g->value[n->in[ATTENTION_QKV]];
     const int64_t t = n->attr.attention.length,
                   d = qkv->shape.dim[1] / QKV / n->attr.attention.heads;
     const int64_t widened = qkv->dtype == DTYPE_F32 ? 0 : n_widened(t, d, is_grad);
-
+    const int64_t scores = (is_grad ? 2 : 1) * BLOCK * round_up(t) + round_up(t);
     const int64_t operands = (is_grad ? 2 : 1) * t * d + widened;
-    const size_t tiles = qkv->dtype == DTYPE_BF16 ? amx_head_bytes(t, d, is_grad) : 0;
 
-    return (size_t)((is_grad ? 2 : 1) * BLOCK * round_up(t) + round_up(t)) * sizeof(float) +
-           (tiles > (size_t)operands * sizeof(float) ? tiles : (size_t)operands * sizeof(float));
+    return (size_t)scores * sizeof(float) + (amx_attention_fits(qkv->dtype, widens, t, d)
+                                                 ? amx_head_bytes(t, d, is_grad)
+                                                 : (size_t)operands * sizeof(float));
 }
 
 /* Copies the head's part of input `in` to the room [t, n_parts*d]. */
@@ -472,13 +480,6 @@ static void place_widened(struct head *h, float *room, int is_grad)
 
 static int is_widened(const struct plain *p) { return p->in_type[ATTENTION_QKV] != DTYPE_F32; }
 
-/* 1: tiles multiply BF16; q, dy, y and dq stay where they are. */
-static int is_by_tiles(const struct plain *p)
-{
-    return p->in_type[ATTENTION_QKV] == DTYPE_BF16 && !p->widens_bf16 && amx_available() &&
-           amx_attention_can(p->attr.attention.length, p->c / QKV / p->attr.attention.heads);
-}
-
 static struct head cpu_attention_head_of(const struct plain *p, int part, int64_t i, int is_grad)
 {
     const int64_t heads = p->attr.attention.heads, width = p->c / QKV;
@@ -498,8 +499,9 @@ static struct head cpu_attention_head_of(const struct plain *p, int part, int64_
     h.dp = h.keep + h.stride;
     h.kt = h.dp + (is_grad ? BLOCK * h.stride : 0);
     h.vt = h.kt + h.t * h.d;
-    h.by_tiles = is_by_tiles(p);
+    h.by_tiles = has_tiles(p);
     if (h.by_tiles) {
+        amx_begin();
         h.amx = amx_head_of(h.kt, h.t, h.d, tiles_at(&h, ATTENTION_QKV, 0, QKV, 1),
                             tiles_at(&h, ATTENTION_QKV, 0, QKV, 2), QKV * width, is_grad);
         return h;
@@ -539,32 +541,31 @@ static void each_block(const struct head *h,
 
 static void cpu_attention_forward_part(const struct plain *p, int part, int64_t from, int64_t to)
 {
-    amx_begin();
     for (int64_t i = from; i < to; i++) {
         const struct head h = cpu_attention_head_of(p, part, i, 0);
 
         each_block(&h, forward_block);
-        if (is_widened(p) && !h.by_tiles)
+        if (h.by_tiles)
+            amx_end();
+        else if (is_widened(p))
             cpu_attention_narrow(&h, ATTENTION_Y, 1, h.y);
     }
-    amx_end();
 }
 
 static void cpu_attention_grad_part(const struct plain *p, int part, int64_t from, int64_t to)
 {
-    amx_begin();
     for (int64_t i = from; i < to; i++) {
         const struct head h = cpu_attention_head_of(p, part, i, 1);
 
         if (!h.by_tiles)
             zero_kv(&h);
         each_block(&h, grad_block);
-        if (h.by_tiles)
+        if (h.by_tiles) {
             amx_head_finish(&h.amx, dqkv_at(&h, 0, 1), dqkv_at(&h, 0, 2), QKV * h.width);
-        else if (is_widened(p))
+            amx_end();
+        } else if (is_widened(p))
             cpu_attention_narrow(&h, ATTENTION_GRAD_DQKV, QKV, h.dq);
     }
-    amx_end();
 }
 
 static void cpu_attention_split(const struct plain *p, plain_part *part)
@@ -587,13 +588,13 @@ static void cpu_attention_run_grad(const struct plain *p)
 int cpu_make_attention(struct cpu *b, const struct graph *g, const struct node *n,
                        struct kernel **out, struct err *err)
 {
-    return plain_new_split(b, g, n, cpu_attention_run, 0, cpu_attention_scratch_bytes(g, n, 0), out,
-                           err);
+    return plain_new_split(b, g, n, cpu_attention_run, 0,
+                           cpu_attention_scratch_bytes(g, n, b->widens_bf16, 0), out, err);
 }
 
 int cpu_make_attention_grad(struct cpu *b, const struct graph *g, const struct node *n,
                             struct kernel **out, struct err *err)
 {
-    return plain_new_split(b, g, n, cpu_attention_run_grad, 0, cpu_attention_scratch_bytes(g, n, 1),
-                           out, err);
+    return plain_new_split(b, g, n, cpu_attention_run_grad, 0,
+                           cpu_attention_scratch_bytes(g, n, b->widens_bf16, 1), out, err);
 }

@@ -279,10 +279,10 @@ static void cpu_conv_pairs_run(const struct plain *p)
 
 /* The conditions: BF16 with a float32 gradient, one group, no dilation, no bias; whole vectors of
  * channels; and bounded memory for the sums, since each thread sums a gradient of its own.  (The
- * pairs of x grow with the image.)  Where the processor has AMX, oneDNN uses that, which is faster.
- * Where products are widened (dn_widens_bf16), F32's are: a step of ResNet-50 (batch 16, images of
- * 224 x 224) took one core of a busy Xeon 3.1 s, and 4.3 s where the filters' gradients that
- * winograd.h leaves were made here. */
+ * pairs of x grow with the image.)  Where the processor has AMX, its tiles are faster
+ * (amx_grad_w.h, oneDNN). Where products are widened (dn_widens_bf16), F32's are: a step of
+ * ResNet-50 (batch 16, images of 224 x 224) took one core of a busy Xeon 3.1 s, and 4.3 s where the
+ * filters' gradients that winograd.h leaves were made here. */
 int conv_pairs_fits(const struct cpu *b, const struct graph *g, const struct node *n)
 {
     const struct shape *w = cpu_conv_filter(g, n);
