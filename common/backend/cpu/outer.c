@@ -33,21 +33,22 @@ INLINE void outer_store(const struct outer *o, __m512 sum, float *to, int from, 
 INLINE void outer_block(const struct outer *o, const float *a, const float *b, float *to,
                         const int V, const int I)
 {
-    __mmask16 tail = (__mmask16)(0xffffu >> (16 * V - o->n_j));
+    const __mmask16 tail = (__mmask16)(0xffffu >> (16 * V - o->n_j));
+    __mmask16 in = tail; /* for the loop alone, or GCC 12 would move it to its register each turn */
     __m512 acc[OUTER_MAX_I][OUTER_MAX_V], row[OUTER_MAX_V];
 
     EACH(i, I) EACH(v, V)
         acc[i][v] = _mm512_setzero_ps();
+    KEEP_MASK(in);
     for (int64_t t1 = 0; t1 < o->n1; t1++) {
         const float *a_at = a + t1 * o->a1, *b_at = b + t1 * o->b1;
 
-        for (int64_t t2 = 0; t2 < o->n2; t2++, a_at += o->a2, b_at += o->b2) {
+        for (int64_t left = o->n2; left > 0; left--, a_at += o->a2, b_at += o->b2) {
             EACH(v, V)
                 row[v] = v < V - 1 ? _mm512_loadu_ps(b_at + 16 * v)
-                                   : _mm512_maskz_loadu_ps(tail, b_at + 16 * v);
+                                   : _mm512_maskz_loadu_ps(in, b_at + 16 * v);
             EACH(v, V)
                 KEEP(row[v]);
-            KEEP_MASK(tail);
             EACH(i, I) {
                 const __m512 x = _mm512_set1_ps(a_at[o->a_off[i]]);
 

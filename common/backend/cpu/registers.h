@@ -17,6 +17,6 @@
 /* Keeps x in a register.  Else the compiler would load x again for each use, and half of the loads
  * would straddle cache lines. */
 #define KEEP(x)      __asm__("" : "+v"(x))
-#define KEEP_MASK(x) __asm__("" : "+Yk"(x)) /* the same for a mask register */
+#define KEEP_MASK(x) __asm__("" : "+Yk"(x)) /* a mask register, kept from here on */
 
 #endif
