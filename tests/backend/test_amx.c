@@ -1,5 +1,6 @@
 /* amx - every size of block beside loops in double, by tiles where the processor has them and else
- * by plain loops; nothing beside a block may be written.  And how operands are arranged. */
+ * by plain loops; nothing beside a block may be written, and the work beside its steps is done.
+ * And how operands are arranged. */
 #include "../test.h"
 
 #include <math.h>
@@ -11,26 +12,39 @@ enum { N1 = 2, N2 = 3, A_ROW = 200, B_ROW = 80, C_ROW = 35, ROOM = 8192 };
 
 static double want_at(const struct amx *x, const uint16_t *a, const uint16_t *b, int i, int j)
 {
+    const int64_t low = x->a_low ? x->a_low : AMX_TILE * x->a_row;
     double sum = 0;
 
+    a += i / AMX_TILE * low + i % AMX_TILE * x->a_row;
     for (int64_t t1 = 0; t1 < x->n1; t1++)
         for (int64_t t2 = 0; t2 < x->n2; t2++)
             for (int64_t k = 0; k < AMX_TERMS; k++)
-                sum += (double)bf16_to_float(a[t1 * x->a1 + t2 * x->a2 + i * x->a_row + k]) *
+                sum += (double)bf16_to_float(a[t1 * x->a1 + t2 * x->a2 + k]) *
                        (double)bf16_to_float(
                            b[t1 * x->b1 + t2 * x->b2 + k / 2 * x->b_row + 2 * j + k % 2]);
     return sum;
 }
 
-static void check(const struct amx *x, const uint16_t *a, const uint16_t *b)
+static void next_step(void *task, int64_t step)
+{
+    int64_t *steps = task;
+
+    assert_int_equal(step, *steps);
+    ++*steps;
+}
+
+static void check(struct amx *x, const uint16_t *a, const uint16_t *b)
 {
     float c[(AMX_BLOCK + 1) * C_ROW];
+    int64_t steps = 0;
 
+    x->task = &steps;
     for (int i = 0; i < (AMX_BLOCK + 1) * C_ROW; i++)
         c[i] = 7;
     amx_begin();
     amx_run(x, a, b, c);
     amx_end();
+    assert_int_equal(steps, x->beside ? N1 * N2 : 0);
     for (int i = 0; i <= AMX_BLOCK; i++)
         for (int j = 0; j < C_ROW; j++) {
             const int is_in = i < x->n_i && j < x->n_j;
@@ -50,19 +64,21 @@ static void test_all_blocks(void **state)
     print_message("by %s\n", amx_available() ? "tiles" : "plain loops");
     for (int n_i = AMX_TILE; n_i <= AMX_BLOCK; n_i += AMX_TILE)
         for (int n_j = AMX_TILE; n_j <= AMX_BLOCK; n_j += AMX_TILE)
-            for (int adds = 0; adds < 2; adds++) {
-                const struct amx x = {.n1 = N1,
-                                      .n2 = N2,
-                                      .a1 = 100,
-                                      .a2 = AMX_TERMS,
-                                      .b1 = 4000,
-                                      .b2 = 1300,
-                                      .a_row = A_ROW,
-                                      .b_row = B_ROW,
-                                      .c_row = C_ROW,
-                                      .n_i = n_i,
-                                      .n_j = n_j,
-                                      .adds = adds};
+            for (int more = 0; more < 8; more++) {
+                struct amx x = {.n1 = N1,
+                                .n2 = N2,
+                                .a1 = 100,
+                                .a2 = AMX_TERMS,
+                                .b1 = 4000,
+                                .b2 = 1300,
+                                .a_row = A_ROW,
+                                .b_row = B_ROW,
+                                .c_row = C_ROW,
+                                .n_i = n_i,
+                                .n_j = n_j,
+                                .a_low = more & 2 ? 777 : 0,
+                                .adds = more & 1,
+                                .beside = more & 4 ? next_step : NULL};
 
                 check(&x, a, b);
             }

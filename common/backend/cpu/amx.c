@@ -9,6 +9,8 @@
 #include "base/util.h"
 #include "tensor/half.h"
 
+static int64_t amx_low(const struct amx *x) { return x->a_low ? x->a_low : AMX_TILE * x->a_row; }
+
 /* ---- plain loops ---- */
 
 static float plain_sum_of(const struct amx *x, const uint16_t *a, const uint16_t *b)
@@ -27,11 +29,14 @@ static void run_plain(const struct amx *x, const uint16_t *a, const uint16_t *b,
 {
     for (int64_t i = 0; i < x->n_i; i++)
         for (int64_t j = 0; j < x->n_j; j++) {
-            const float sum = plain_sum_of(x, a + i * x->a_row, b + 2 * j);
+            const int64_t row = i / AMX_TILE * amx_low(x) + i % AMX_TILE * x->a_row;
+            const float sum = plain_sum_of(x, a + row, b + 2 * j);
             float *to = c + i * x->c_row + j;
 
             *to = x->adds ? *to + sum : sum;
         }
+    for (int64_t step = 0; x->beside && step < x->n1 * x->n2; step++)
+        x->beside(x->task, step);
 }
 
 static void pair_plain(const uint16_t *low, const uint16_t *high, int64_t n, uint16_t *to)
@@ -110,8 +115,9 @@ AMX __attribute__((always_inline)) static inline void amx_block(const struct amx
                                                                 const int I, const int J)
 {
     const int64_t a_bytes = x->a_row * 2, b_bytes = x->b_row * 2, c_bytes = x->c_row * 4;
-    const uint16_t *a_low = a + AMX_TILE * x->a_row, *b_right = b + 2 * AMX_TILE;
+    const uint16_t *a_low = a + amx_low(x), *b_right = b + 2 * AMX_TILE;
     float *c_low = c + AMX_TILE * x->c_row;
+    int64_t step = 0;
 
     _tile_zero(0);
     _tile_zero(1);
@@ -135,6 +141,7 @@ AMX __attribute__((always_inline)) static inline void amx_block(const struct amx
             if (I) _tile_loadd(5, a_low + a_at, a_bytes);
             if (I) _tile_dpbf16ps(2, 5, 6);
             if (I && J) _tile_dpbf16ps(3, 5, 7);
+            if (x->beside) x->beside(x->task, step++);
         }
     }
     _tile_stored(0, c, c_bytes);

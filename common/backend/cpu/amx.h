@@ -22,7 +22,12 @@ enum { AMX_TERMS = 32, AMX_TILE = 16, AMX_BLOCK = 2 * AMX_TILE };
 
 struct amx {
     int64_t n1, n2, a1, a2, b1, b2, a_row, b_row, c_row;
+    int64_t a_low; /* from row 0 of a to row 16; 0: 16 * a_row */
     int n_i, n_j, adds;
+    /* Or NULL.  Is called for each of the n1 * n2 steps, in their order: the processor does this
+     * while it multiplies, if it is other work than the present block's. */
+    void (*beside)(void *task, int64_t step);
+    void *task;
 };
 
 void amx_begin(void);
