@@ -1,5 +1,5 @@
-/* conv2d - convolutions and their gradients, by oneDNN or, where they are faster, by conv_rows.h,
- * winograd.h and conv_pairs.h.
+/* conv2d - convolutions and their gradients, by oneDNN or, where they are faster, by amx_conv.h,
+ * conv_rows.h, winograd.h and conv_pairs.h.
  *
  * Activations stay NHWC.  oneDNN chooses the filters' layout, since it falls back to its slow
  * reference code for ours; so filters are reordered first, and their gradient afterwards.  Where
@@ -8,6 +8,7 @@
  * op/conv2d.c has the formulas; the twin is cuda/conv2d.c. */
 #include "backend/cpu/conv2d.h"
 
+#include "backend/cpu/amx_conv.h"
 #include "backend/cpu/amx_grad_w.h"
 #include "backend/cpu/chain.h"
 #include "backend/cpu/conv_pairs.h"
@@ -121,7 +122,8 @@ typedef int maker(struct cpu *b, const struct graph *g, const struct node *n, st
 static maker *cpu_conv2d_choose(const struct cpu *b, const struct graph *g, const struct node *n,
                                 maker *by_onednn)
 {
-    return amx_grad_w_fits(b, g, n)   ? amx_grad_w_make
+    return amx_conv_fits(g, n)        ? amx_conv_make
+           : amx_grad_w_fits(b, g, n) ? amx_grad_w_make
            : conv_rows_fits(b, g, n)  ? conv_rows_make
            : winograd_fits(b, g, n)   ? winograd_make
            : conv_pairs_fits(b, g, n) ? conv_pairs_make

@@ -1,0 +1,364 @@
+/* amx_conv - products of columns (amx_columns.h) and the filter, in panels of 32 channels.
+ *
+ * The filter is put in order in each run: [classes][panels][taps][32 terms][16 pairs of terms]
+ * [32 outputs][2], where terms are channels of a tap.  Its panels pass over a block's columns one
+ * by one.  The sums of two tiles of pixels are rounded and written while the next two are
+ * multiplied (amx.beside).
+ *
+ * Milliseconds of one core for a batch of 128 (Emerald Rapids, while its neighbours were quiet;
+ * with busy ones both take three times as long), 3 x 3 filters: forward        grad_x ours oneDNN
+ * ours oneDNN (2.6) 512 -> 512, 4x4               10.8   26.7    11.3   36.4 256 -> 256, 8x8
+ * 9.1    7.8     9.0   11.3 128 -> 128, 16x16              8.2    6.7     8.3    8.5 64 -> 64,
+ * 32x32               11.0    8.4    11.2    9.1 256 -> 512, 8x8, stride 2      6.1   12.4     8.0
+ * 26.3 128 -> 256, 16x16, stride 2    5.7    6.4     7.4   14.3 64 -> 128, 32x32, stride 2     8.5
+ * 5.5    10.6   15.0 oneDNN is slow where the filter is larger than the nearest large cache, and
+ * for the grad_x of strides. */
+#include "backend/cpu/amx_conv.h"
+
+#include <string.h>
+
+#include "backend/cpu/amx.h"
+#include "backend/cpu/amx_columns.h"
+#include "backend/cpu/plain.h"
+#include "backend/cpu/vector.h"
+#include "base/util.h"
+#include "op/op.h"
+
+/* ---- the filter ---- */
+
+/* How the pairs of 32 terms and a panel's outputs lie in the room, before a tap is taken. */
+static void read_filter(const struct amx_pass *s, const uint16_t *w, int64_t panel, int64_t block,
+                        uint16_t *room)
+{
+    const uint16_t *row[AMX_TERMS];
+
+    for (int64_t i = 0; i < AMX_PANEL; i++)
+        row[i] = panel * AMX_PANEL + i < s->K
+                     ? w + ((panel * AMX_PANEL + i) * s->C + block * AMX_TERMS) * s->R * s->S
+                     : NULL;
+    for (int64_t i = 0; i < AMX_TERMS * s->R * s->S; i += AMX_TILE)
+        amx_turn(row, i, room + i * AMX_PANEL);
+}
+
+/* room [terms][taps][outputs] */
+static void take_tap(const struct amx_pass *s, const uint16_t *room, int64_t tap, uint16_t *to)
+{
+    for (int64_t i = 0; i < AMX_TERMS; i += 2)
+        amx_pair(room + (i * s->R * s->S + tap) * AMX_PANEL,
+                 room + ((i + 1) * s->R * s->S + tap) * AMX_PANEL, AMX_PANEL, to + i * AMX_PANEL);
+}
+
+/* room [pairs of terms][outputs][taps][2] */
+static void read_filter_grad_x(const struct amx_pass *s, const uint16_t *w, int64_t panel,
+                               int64_t block, uint16_t *room)
+{
+    const int64_t n = min_i64(AMX_PANEL, s->K - panel * AMX_PANEL) * s->R * s->S;
+
+    for (int64_t i = 0; i < AMX_TERMS; i += 2) {
+        const uint16_t *low =
+            w + ((block * AMX_TERMS + i) * s->K + panel * AMX_PANEL) * s->R * s->S;
+
+        amx_pair(low, low + s->K * s->R * s->S, n, room + i * AMX_PANEL * s->R * s->S);
+    }
+}
+
+static void take_tap_grad_x(const struct amx_pass *s, const uint16_t *room, int64_t tap,
+                            uint16_t *to)
+{
+    for (int64_t i = 0; i < AMX_TERMS / 2 * AMX_PANEL; i++)
+        memcpy(to + 2 * i, room + 2 * (i * s->R * s->S + tap), 2 * sizeof *to);
+}
+
+/* The numbers of 32 terms, from `block` on, of a panel, for each tap of each class. */
+static void pack_filter(const struct amx_pass *s, const uint16_t *w, int64_t panel, int64_t block,
+                        uint16_t *room, uint16_t *to)
+{
+    const int64_t blocks = s->C / AMX_TERMS;
+
+    (s->is_grad_x ? read_filter_grad_x : read_filter)(s, w, panel, block, room);
+    for (const struct amx_class *c = s->classes; c < s->classes + s->n_classes; c++) {
+        uint16_t *at =
+            to + c->filter + (panel * c->down.taps * c->across.taps * blocks + block) * AMX_STEP;
+
+        for (int64_t i = 0; i < c->down.taps; i++)
+            for (int64_t j = 0; j < c->across.taps; j++, at += blocks * AMX_STEP) {
+                const int64_t r = c->down.tap0 + i * c->down.tap_step;
+                const int64_t t = c->across.tap0 + j * c->across.tap_step;
+
+                (s->is_grad_x ? take_tap_grad_x : take_tap)(s, room, r * s->S + t, at);
+            }
+    }
+}
+
+/* ---- products ---- */
+
+struct ends {
+    const uint16_t *from, *bias, *add; /* bias, add: or NULL; add may be `to` */
+    uint16_t *to;
+    int is_relu;
+};
+
+/* n channels of a pixel, from number `at` of `to` and channel k on. */
+static inline __attribute__((always_inline)) void end_pixel(const struct ends *e, const float *sum,
+                                                            int64_t at, int64_t k, int n)
+{
+    for (int j = 0; j < n; j += LANES) {
+        lanes y = *(const lanes *)(sum + j), more;
+
+        if (e->bias) {
+            lanes_from_bf16(&more, e->bias + k + j);
+            y += more;
+        }
+        if (e->add) {
+            lanes_from_bf16(&more, e->add + at + j);
+            y += more;
+        }
+        if (e->is_relu) /* NaN stays */
+            y = (lanes)((lane_bits)y & ~(lane_bits)(y < 0));
+        lanes_to_bf16(e->to + at + j, &y);
+    }
+}
+
+/* The sums of two tiles of pixels or one, which become numbers of `to` while the next ones are
+ * multiplied: products take the tiles' unit alone. */
+struct ending {
+    const struct ends *e;
+    float sum[2][AMX_PANEL * AMX_PANEL]; /* the present ones, and those before */
+    int turn;                            /* which of the two is the present one */
+    int64_t each;                        /* pixels that a step ends */
+    const struct amx_pixels *tile;       /* those before; NULL: none */
+    int64_t n_tiles, k, n_k;             /* k: the first channel; n_k: channels */
+};
+
+CPU_CLONES static void end_pixels(void *task, int64_t step)
+{
+    const struct ending *x = task;
+    const int64_t from = step * x->each, to = min_i64(from + x->each, x->n_tiles * AMX_TILE);
+
+    for (int64_t i = from; i < to; i++) {
+        const int64_t place = x->tile[i / AMX_TILE].place[i % AMX_TILE];
+
+        if (place >= 0)
+            end_pixel(x->e, x->sum[!x->turn] + i * AMX_PANEL, place + x->k, x->k, x->n_k);
+    }
+}
+
+static void end_all(struct ending *x)
+{
+    x->each = AMX_PANEL;
+    end_pixels(x, 0);
+}
+
+/* The panel from channel k on, of all tiles. */
+static void amx_conv_panel(struct amx *m, const uint16_t *a, const uint16_t *b,
+                           const struct amx_pixels *tile, int64_t n_tiles, int64_t k,
+                           struct ending *end)
+{
+    const int64_t steps = m->n1 * m->n2;
+
+    for (int64_t i = 0; i < n_tiles; i += 2) {
+        const int64_t n = min_i64(2, n_tiles - i);
+
+        m->n_i = n == 2 ? AMX_BLOCK : AMX_TILE;
+        m->a_low = n == 2 ? tile[i + 1].column - tile[i].column : 0;
+        end->each = steps ? ceil_div_i64(AMX_PANEL, steps) : 0;
+        amx_run(m, a + tile[i].column, b, end->sum[end->turn]);
+        if (!steps)
+            end_all(end);
+        end->turn ^= 1;
+        end->tile = tile + i;
+        end->n_tiles = n;
+        end->k = k;
+        end->n_k = m->n_j;
+    }
+}
+
+static void amx_conv_block(const struct amx_pass *s, const struct amx_class *c,
+                           const struct ends *e, const uint16_t *filter, int64_t block,
+                           uint16_t *columns, struct amx_pixels *tiles)
+{
+    const struct amx_columns x = amx_columns_at(s, c, block);
+    const int64_t row = c->across.taps * s->C;
+    _Alignas(64) struct ending end = {.e = e};
+    int64_t n_tiles;
+    struct amx m = {.n1 = c->down.taps,
+                    .n2 = row / AMX_TERMS,
+                    .a1 = x.plane,
+                    .a2 = AMX_TERMS,
+                    .b1 = row * AMX_PANEL,
+                    .b2 = AMX_STEP,
+                    .a_row = x.pixel,
+                    .b_row = 2 * AMX_PANEL,
+                    .c_row = AMX_PANEL,
+                    .beside = end_pixels,
+                    .task = &end};
+
+    amx_columns_fill(s, c, &x, e->from, columns);
+    n_tiles = amx_columns_tiles(s, c, &x, tiles);
+    for (int64_t k = 0; k < s->K; k += AMX_PANEL) {
+        m.n_j = s->K - k < AMX_PANEL ? AMX_TILE : AMX_PANEL;
+        amx_conv_panel(&m, columns, filter + c->filter + k * c->down.taps * row, tiles, n_tiles, k,
+                       &end);
+    }
+    end_all(&end);
+}
+
+/* ---- kernels ---- */
+
+static struct amx_pass amx_conv_pass(const struct plain *p, int is_grad_x)
+{
+    return is_grad_x
+               ? amx_pass_grad_x(&p->in_shape[CONV2D_GRAD_X_DY], &p->in_shape[CONV2D_GRAD_X_W],
+                                 &p->out_shape[CONV2D_GRAD_X_DX], &p->attr, p->n_threads)
+               : amx_pass_forward(&p->in_shape[CONV2D_X], &p->in_shape[CONV2D_W],
+                                  &p->out_shape[CONV2D_Y], &p->attr, p->n_threads);
+}
+
+/* A part's scratch has columns, or the filter's numbers, and then tiles. */
+static size_t tiles_at(const struct amx_pass *s)
+{
+    return (size_t)round_up_i64(s->room.numbers * (int64_t)sizeof(uint16_t), 64);
+}
+
+static size_t amx_conv_part_bytes(const struct amx_pass *s)
+{
+    return tiles_at(s) + (size_t)s->room.tiles * sizeof(struct amx_pixels);
+}
+
+static size_t filter_bytes(const struct amx_pass *s)
+{
+    return (size_t)(s->R * s->S * s->C * amx_pass_panels(s) * AMX_PANEL) * sizeof(uint16_t);
+}
+
+/* Vector instructions that take as long, roughly. */
+static int64_t amx_conv_work(const struct amx_pass *s)
+{
+    int64_t terms = 0;
+
+    for (const struct amx_class *c = s->classes; c < s->classes + s->n_classes; c++)
+        terms += c->down.n * c->across.n * (c->down.taps * c->across.taps * s->C + AMX_TERMS);
+    return s->N * terms * s->K / (AMX_TILE * AMX_TILE);
+}
+
+static void run_filter(const struct plain *p, const struct amx_pass *s, const void *w, int part,
+                       int64_t from, int64_t to)
+{
+    const int64_t blocks = s->C / AMX_TERMS;
+
+    for (int64_t i = from; i < to; i++)
+        pack_filter(s, w, i / blocks, i % blocks, plain_part_scratch(p, part), p->scratch);
+}
+
+static void amx_conv_run_blocks(const struct plain *p, const struct amx_pass *s,
+                                const struct ends *e, int part, int64_t from, int64_t to)
+{
+    uint16_t *columns = plain_part_scratch(p, part);
+    struct amx_pixels *tiles = (struct amx_pixels *)((char *)columns + tiles_at(s));
+
+    amx_begin();
+    for (int64_t i = from; i < to; i++)
+        for (int j = 0; j < s->n_classes; j++)
+            amx_conv_block(s, &s->classes[j], e, p->scratch, i, columns, tiles);
+    amx_end();
+}
+
+static void amx_conv_run(const struct plain *p, int is_grad_x, plain_part *filter,
+                         plain_part *blocks)
+{
+    const struct amx_pass s = amx_conv_pass(p, is_grad_x);
+    const int64_t steps = amx_pass_panels(&s) * (s.C / AMX_TERMS);
+
+    plain_split(p, steps, steps * s.R * s.S * AMX_TERMS, filter);
+    plain_split(p, amx_pass_blocks(&s), amx_conv_work(&s), blocks);
+}
+
+static void amx_forward_filter(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    const struct amx_pass s = amx_conv_pass(p, 0);
+
+    run_filter(p, &s, p->in[CONV2D_W], part, from, to);
+}
+
+static void amx_forward_blocks(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    const struct amx_pass s = amx_conv_pass(p, 0);
+    const struct ends e = {p->in[CONV2D_X], p->in[CONV2D_B], p->in[CONV2D_ADD], p->out[CONV2D_Y],
+                           p->attr.conv.act == ACT_RELU};
+
+    amx_conv_run_blocks(p, &s, &e, part, from, to);
+}
+
+static void amx_conv_run_forward(const struct plain *p)
+{
+    amx_conv_run(p, 0, amx_forward_filter, amx_forward_blocks);
+}
+
+static void amx_grad_x_filter(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    const struct amx_pass s = amx_conv_pass(p, 1);
+
+    run_filter(p, &s, p->in[CONV2D_GRAD_X_W], part, from, to);
+}
+
+static void amx_grad_x_blocks(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    const struct amx_pass s = amx_conv_pass(p, 1);
+    const struct ends e = {.from = p->in[CONV2D_GRAD_X_DY], .to = p->out[CONV2D_GRAD_X_DX]};
+
+    amx_conv_run_blocks(p, &s, &e, part, from, to);
+}
+
+static void amx_conv_run_grad_x(const struct plain *p)
+{
+    amx_conv_run(p, 1, amx_grad_x_filter, amx_grad_x_blocks);
+}
+
+/* ---- making ---- */
+
+int amx_conv_can(const struct graph *g, const struct node *n)
+{
+    const struct shape *w = cpu_conv_filter(g, n);
+    const int is_grad_x = n->op == OP_conv2d_grad_x;
+
+    if (n->op == OP_conv2d_grad_w || op_type(g, n) != DTYPE_BF16 || n->attr.conv.groups != 1)
+        return 0;
+    for (int i = 0; i < 2; i++)
+        if (n->attr.conv.dilation[i] != 1 ||
+            (is_grad_x && n->attr.conv.stride[i] > AMX_MOST_STRIDE))
+            return 0;
+    if (n->op == OP_conv2d && n->attr.conv.act != ACT_NONE && n->attr.conv.act != ACT_RELU)
+        return 0;
+    return w->dim[is_grad_x ? 0 : 1] % AMX_TERMS == 0 && w->dim[is_grad_x ? 1 : 0] % AMX_TILE == 0;
+}
+
+/* Where this is faster than oneDNN 2.6: grad_x with strides, unless they move little more than
+ * zeros; and small images with many channels. */
+int amx_conv_fits(const struct graph *g, const struct node *n)
+{
+    const int is_grad_x = n->op == OP_conv2d_grad_x;
+    const int has_stride = n->attr.conv.stride[0] > 1 || n->attr.conv.stride[1] > 1;
+    const struct shape *y;
+    int64_t numbers;
+
+    if (!amx_available() || !amx_conv_can(g, n))
+        return 0;
+    y = is_grad_x ? cpu_in(g, n, CONV2D_GRAD_X_DY) : cpu_out(g, n, CONV2D_Y);
+    numbers = shape_elements(cpu_conv_filter(g, n));
+    if (is_grad_x && has_stride)
+        return numbers >= 1 << 15;
+    return y->dim[1] * y->dim[2] <= 64 && numbers >= 1 << (is_grad_x ? 19 : has_stride ? 18 : 20);
+}
+
+int amx_conv_make(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
+                  struct err *err)
+{
+    const int is_grad_x = n->op == OP_conv2d_grad_x;
+    const struct amx_pass s =
+        is_grad_x ? amx_pass_grad_x(cpu_in(g, n, CONV2D_GRAD_X_DY), cpu_conv_filter(g, n),
+                                    cpu_out(g, n, CONV2D_GRAD_X_DX), &n->attr, b->n_threads)
+                  : amx_pass_forward(cpu_in(g, n, CONV2D_X), cpu_conv_filter(g, n),
+                                     cpu_out(g, n, CONV2D_Y), &n->attr, b->n_threads);
+
+    return plain_new_split(b, g, n, is_grad_x ? amx_conv_run_grad_x : amx_conv_run_forward,
+                           filter_bytes(&s), amx_conv_part_bytes(&s), out, err);
+}
