@@ -1,11 +1,12 @@
 /* amx - every size of block beside loops in double, by tiles where the processor has them and else
  * by plain loops; nothing beside a block may be written, and the work beside its steps is done.
- * And how operands are arranged. */
+ * And how operands are arranged and sums are written. */
 #include "../test.h"
 
 #include <math.h>
 
 #include "backend/cpu/amx.h"
+#include "base/util.h"
 #include "kernels.h"
 
 enum { N1 = 2, N2 = 3, A_ROW = 200, B_ROW = 80, C_ROW = 35, ROOM = 8192 };
@@ -149,11 +150,35 @@ static void test_the_configuration_of_others(void **state)
 
 #endif
 
+/* Ties, numbers that are not finite, and zeros are rounded as everywhere else. */
+static void test_write(void **state)
+{
+    enum { N = 3 };
+    const float some[] = {1,     -2.5f,    1.00390625f, 1.01171875f, 3e38f, -3.4e38f,
+                          1e-30, INFINITY, NAN,         -0.0f,       7.3f};
+    const int64_t place[N] = {2 * AMX_BLOCK, -1, 0};
+    float sum[N * AMX_BLOCK];
+    uint16_t to[N * AMX_BLOCK];
+
+    (void)state;
+    for (int i = 0; i < N * AMX_BLOCK; i++) {
+        sum[i] = some[i % (int)ARRAY_LEN(some)];
+        to[i] = 5;
+    }
+    amx_write(sum, place, N, to);
+    for (int j = 0; j < AMX_BLOCK; j++) {
+        assert_int_equal(to[2 * AMX_BLOCK + j], bf16_from_float(sum[j]));
+        assert_int_equal(to[AMX_BLOCK + j], 5);
+        assert_int_equal(to[j], bf16_from_float(sum[2 * AMX_BLOCK + j]));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_blocks),
                                        cmocka_unit_test(test_operands),
-                                       cmocka_unit_test(test_the_configuration_of_others)};
+                                       cmocka_unit_test(test_the_configuration_of_others),
+                                       cmocka_unit_test(test_write)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,7 +31,7 @@ static const struct row rows[] = {
 
     {2, 5, 33, 32, 32, 3, 3, {1, 1}, {1, 1}, BIAS | RELU},       /* long lines */
     {1, 3, 18, 32, 16, 2, 3, {1, 1}, {0, 2}, ADD},               /* each dimension for itself */
-    {2, 9, 11, 32, 32, 3, 3, {2, 2}, {1, 1}, BIAS | ADD | RELU}, /* classes of unequal sizes */
+    {2, 9, 11, 32, 64, 3, 3, {2, 2}, {1, 1}, BIAS | ADD | RELU}, /* classes of unequal sizes */
     {2, 8, 8, 32, 32, 1, 1, {2, 2}, {0, 0}, ADD | IN_PLACE},     /* pixels of dx that are zero */
     {3, 6, 5, 64, 64, 1, 1, {1, 1}, {0, 0}, 0},                  /* no taps beside the pixel */
     {2, 7, 40, 32, 32, 5, 3, {2, 1}, {2, 1}, 0},                 /* rows apart, lines whole */

@@ -39,6 +39,13 @@ static void run_plain(const struct amx *x, const uint16_t *a, const uint16_t *b,
         x->beside(x->task, step);
 }
 
+static void write_plain(const float *sum, const int64_t *place, int64_t n, uint16_t *to)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < AMX_BLOCK && place[i] >= 0; j++)
+            to[place[i] + j] = bf16_from_float(sum[i * AMX_BLOCK + j]);
+}
+
 static void pair_plain(const uint16_t *low, const uint16_t *high, int64_t n, uint16_t *to)
 {
     for (int64_t j = 0; j < n; j++) {
@@ -69,6 +76,7 @@ static void turn_plain(const uint16_t *const row[AMX_TERMS], int64_t at, uint16_
 
 #define AMX    __attribute__((target("avx512f,amx-tile,amx-bf16")))
 #define AVX512 __attribute__((target("avx512f")))
+#define ROUNDS __attribute__((target("avx512f,avx512bf16")))
 
 /* ---- tiles ---- */
 
@@ -203,6 +211,23 @@ void amx_run(const struct amx *x, const uint16_t *a, const uint16_t *b, float *c
         run_plain(x, a, b, c);
 }
 
+ROUNDS static void write_wide(const float *sum, const int64_t *place, int64_t n, uint16_t *to)
+{
+    for (int64_t i = 0; i < n; i++, sum += AMX_BLOCK)
+        if (place[i] >= 0)
+            _mm512_storeu_si512(to + place[i],
+                                (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(sum + AMX_TILE),
+                                                             _mm512_loadu_ps(sum)));
+}
+
+void amx_write(const float *sum, const int64_t *place, int64_t n, uint16_t *to)
+{
+    if (amx_available())
+        write_wide(sum, place, n, to);
+    else
+        write_plain(sum, place, n, to);
+}
+
 /* ---- how operands lie ---- */
 
 /* 16 pairs. */
@@ -306,6 +331,11 @@ void amx_end(void) {}
 void amx_run(const struct amx *x, const uint16_t *a, const uint16_t *b, float *c)
 {
     run_plain(x, a, b, c);
+}
+
+void amx_write(const float *sum, const int64_t *place, int64_t n, uint16_t *to)
+{
+    write_plain(sum, place, n, to);
 }
 
 void amx_pair(const uint16_t *low, const uint16_t *high, int64_t n, uint16_t *to)

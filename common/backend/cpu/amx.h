@@ -34,6 +34,10 @@ void amx_begin(void);
 void amx_run(const struct amx *x, const uint16_t *a, const uint16_t *b, float *c);
 void amx_end(void);
 
+/* to[place[i] + j] = sum[i*32 + j], rounded to BF16, for i < n and j < 32.  Rows whose place is
+ * negative are left out.  Sums below 2^-126 are taken for 0. */
+void amx_write(const float *sum, const int64_t *place, int64_t n, uint16_t *to);
+
 /* Operands that lie otherwise, in pieces of 16.
  *
  * amx_pair: of b, whose terms are rows.  to[2*j] = low[j] and to[2*j + 1] = high[j], for j < n, a

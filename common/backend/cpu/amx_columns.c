@@ -118,7 +118,7 @@ static void cut_blocks(struct amx_pass *s, int n_threads)
     const int64_t room = s->R * s->S * s->C * s->K > LARGE_FILTER ? LARGE_ROOM : ROOM;
 
     s->samples = max_i64(1, min_i64(room / sample, s->N / n_threads));
-    s->pieces = max_i64(ceil_div_i64(sample, room), ceil_div_i64(n_threads, s->N));
+    s->pieces = max_i64(ceil_div_i64(sample, room), ceil_div_i64(n_threads, max_i64(1, s->N)));
     s->pieces = min_i64(s->pieces, s->classes[0].down.n);
     s->room = room_of(s, s->samples, s->pieces);
 }

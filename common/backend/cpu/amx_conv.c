@@ -5,14 +5,26 @@
  * by one.  The sums of two tiles of pixels are rounded and written while the next two are
  * multiplied (amx.beside).
  *
- * Milliseconds of one core for a batch of 128 (Emerald Rapids, while its neighbours were quiet;
- * with busy ones both take three times as long), 3 x 3 filters: forward        grad_x ours oneDNN
- * ours oneDNN (2.6) 512 -> 512, 4x4               10.8   26.7    11.3   36.4 256 -> 256, 8x8
- * 9.1    7.8     9.0   11.3 128 -> 128, 16x16              8.2    6.7     8.3    8.5 64 -> 64,
- * 32x32               11.0    8.4    11.2    9.1 256 -> 512, 8x8, stride 2      6.1   12.4     8.0
- * 26.3 128 -> 256, 16x16, stride 2    5.7    6.4     7.4   14.3 64 -> 128, 32x32, stride 2     8.5
- * 5.5    10.6   15.0 oneDNN is slow where the filter is larger than the nearest large cache, and
- * for the grad_x of strides. */
+ * Milliseconds of one core (Emerald Rapids, while its neighbours were quiet; with busy ones both
+ * take three times as long):
+ *
+ *                                             forward        grad_x
+ *                                           ours oneDNN    ours oneDNN (2.6)
+ *   128 samples, 4x4, 512 -> 512, 3x3       11.3   28.4    12.0   36.0
+ *     8x8, 256 -> 256                        9.2    8.0     9.5   11.5
+ *     16x16, 128 -> 128                      7.5    6.9     7.9    8.7
+ *     32x32, 64 -> 64                       10.2    8.7     9.6    9.2
+ *     8x8, 256 -> 512, stride 2              5.9   12.6     7.2   24.3
+ *     16x16, 128 -> 256, stride 2            6.2    6.7     8.0   16.0
+ *     32x32, 64 -> 128, stride 2             9.2    6.2    10.2   15.3
+ *     32x32, 64 -> 128, 1x1, stride 2        2.7    1.3     4.3    5.2
+ *   16 samples, 7x7, 512 -> 512, 3x3         5.7    6.2     6.4    7.7
+ *     14x14, 256 -> 256                      3.6    2.8     3.8    2.9
+ *     56x56, 64 -> 256, 1x1                  8.0    4.8     4.4    4.5
+ *     14x14, 512 -> 512, 3x3, stride 2       6.1    8.8     6.8   13.9
+ *
+ * oneDNN is slow where the filter is larger than the nearest large cache, and for the grad_x of
+ * strides. */
 #include "backend/cpu/amx_conv.h"
 
 #include <string.h>
@@ -92,32 +104,13 @@ static void pack_filter(const struct amx_pass *s, const uint16_t *w, int64_t pan
 
 /* ---- products ---- */
 
+enum { ROWS = 4 /* pixels that are ended at once */ };
+
 struct ends {
     const uint16_t *from, *bias, *add; /* bias, add: or NULL; add may be `to` */
     uint16_t *to;
     int is_relu;
 };
-
-/* n channels of a pixel, from number `at` of `to` and channel k on. */
-static inline __attribute__((always_inline)) void end_pixel(const struct ends *e, const float *sum,
-                                                            int64_t at, int64_t k, int n)
-{
-    for (int j = 0; j < n; j += LANES) {
-        lanes y = *(const lanes *)(sum + j), more;
-
-        if (e->bias) {
-            lanes_from_bf16(&more, e->bias + k + j);
-            y += more;
-        }
-        if (e->add) {
-            lanes_from_bf16(&more, e->add + at + j);
-            y += more;
-        }
-        if (e->is_relu) /* NaN stays */
-            y = (lanes)((lane_bits)y & ~(lane_bits)(y < 0));
-        lanes_to_bf16(e->to + at + j, &y);
-    }
-}
 
 /* The sums of two tiles of pixels or one, which become numbers of `to` while the next ones are
  * multiplied: products take the tiles' unit alone. */
@@ -125,21 +118,58 @@ struct ending {
     const struct ends *e;
     float sum[2][AMX_PANEL * AMX_PANEL]; /* the present ones, and those before */
     int turn;                            /* which of the two is the present one */
-    int64_t each;                        /* pixels that a step ends */
+    int64_t each;                        /* pixels that a step ends, a multiple of ROWS */
     const struct amx_pixels *tile;       /* those before; NULL: none */
     int64_t n_tiles, k, n_k;             /* k: the first channel; n_k: channels */
 };
 
-CPU_CLONES static void end_pixels(void *task, int64_t step)
+/* n channels of a pixel: `bias` and `to` are those of the first one, and `add` as well. */
+static inline __attribute__((always_inline)) void end_pixel(const float *sum, const uint16_t *bias,
+                                                            const uint16_t *add, int is_relu,
+                                                            int64_t n, uint16_t *to)
+{
+    for (int64_t j = 0; j < n; j += LANES) {
+        lanes y = *(const lanes *)(sum + j), more;
+
+        if (bias) {
+            lanes_from_bf16(&more, bias + j);
+            y += more;
+        }
+        if (add) {
+            lanes_from_bf16(&more, add + j);
+            y += more;
+        }
+        if (is_relu) /* NaN stays */
+            y = (lanes)((lane_bits)y & ~(lane_bits)(y < 0));
+        lanes_to_bf16(to + j, &y);
+    }
+}
+
+CPU_CLONES static void end_rows(const struct ending *x, const float *sum, const int64_t *place)
+{
+    const struct ends *e = x->e;
+
+    for (int64_t i = 0; i < ROWS; i++)
+        if (place[i] >= 0)
+            end_pixel(sum + i * AMX_PANEL, e->bias ? e->bias + x->k : NULL,
+                      e->add ? e->add + place[i] + x->k : NULL, e->is_relu, x->n_k,
+                      e->to + place[i] + x->k);
+}
+
+static void end_pixels(void *task, int64_t step)
 {
     const struct ending *x = task;
     const int64_t from = step * x->each, to = min_i64(from + x->each, x->n_tiles * AMX_TILE);
+    const int is_whole = !x->e->bias && !x->e->add && !x->e->is_relu && x->n_k == AMX_PANEL;
 
-    for (int64_t i = from; i < to; i++) {
-        const int64_t place = x->tile[i / AMX_TILE].place[i % AMX_TILE];
+    for (int64_t i = from; i < to; i += ROWS) {
+        const float *sum = x->sum[!x->turn] + i * AMX_PANEL;
+        const int64_t *place = x->tile[i / AMX_TILE].place + i % AMX_TILE;
 
-        if (place >= 0)
-            end_pixel(x->e, x->sum[!x->turn] + i * AMX_PANEL, place + x->k, x->k, x->n_k);
+        if (is_whole)
+            amx_write(sum, place, ROWS, x->e->to + x->k);
+        else
+            end_rows(x, sum, place);
     }
 }
 
@@ -161,15 +191,25 @@ static void amx_conv_panel(struct amx *m, const uint16_t *a, const uint16_t *b,
 
         m->n_i = n == 2 ? AMX_BLOCK : AMX_TILE;
         m->a_low = n == 2 ? tile[i + 1].column - tile[i].column : 0;
-        end->each = steps ? ceil_div_i64(AMX_PANEL, steps) : 0;
+        end->each = steps * ROWS < AMX_PANEL ? AMX_PANEL : ROWS;
         amx_run(m, a + tile[i].column, b, end->sum[end->turn]);
-        if (!steps)
-            end_all(end);
         end->turn ^= 1;
         end->tile = tile + i;
         end->n_tiles = n;
         end->k = k;
         end->n_k = m->n_j;
+    }
+}
+
+/* The pixels of a class of grad_x to which no tap comes. */
+static void zero_pixels(const struct amx_pass *s, const struct amx_pixels *tile, int64_t n_tiles,
+                        uint16_t *to)
+{
+    for (int64_t i = 0; i < n_tiles * AMX_TILE; i++) {
+        const int64_t place = tile[i / AMX_TILE].place[i % AMX_TILE];
+
+        if (place >= 0)
+            memset(to + place, 0, (size_t)s->K * sizeof *to);
     }
 }
 
@@ -193,8 +233,12 @@ static void amx_conv_block(const struct amx_pass *s, const struct amx_class *c,
                     .beside = end_pixels,
                     .task = &end};
 
-    amx_columns_fill(s, c, &x, e->from, columns);
     n_tiles = amx_columns_tiles(s, c, &x, tiles);
+    if (m.n1 * m.n2 == 0) {
+        zero_pixels(s, tiles, n_tiles, e->to);
+        return;
+    }
+    amx_columns_fill(s, c, &x, e->from, columns);
     for (int64_t k = 0; k < s->K; k += AMX_PANEL) {
         m.n_j = s->K - k < AMX_PANEL ? AMX_TILE : AMX_PANEL;
         amx_conv_panel(&m, columns, filter + c->filter + k * c->down.taps * row, tiles, n_tiles, k,
@@ -331,8 +375,8 @@ int amx_conv_can(const struct graph *g, const struct node *n)
     return w->dim[is_grad_x ? 0 : 1] % AMX_TERMS == 0 && w->dim[is_grad_x ? 1 : 0] % AMX_TILE == 0;
 }
 
-/* Where this is faster than oneDNN 2.6: grad_x with strides, unless they move little more than
- * zeros; and small images with many channels. */
+/* Where this is faster than oneDNN 2.6: grad_x with strides, and small images with many
+ * channels. */
 int amx_conv_fits(const struct graph *g, const struct node *n)
 {
     const int is_grad_x = n->op == OP_conv2d_grad_x;
@@ -345,7 +389,7 @@ int amx_conv_fits(const struct graph *g, const struct node *n)
     y = is_grad_x ? cpu_in(g, n, CONV2D_GRAD_X_DY) : cpu_out(g, n, CONV2D_Y);
     numbers = shape_elements(cpu_conv_filter(g, n));
     if (is_grad_x && has_stride)
-        return numbers >= 1 << 15;
+        return 1;
     return y->dim[1] * y->dim[2] <= 64 && numbers >= 1 << (is_grad_x ? 19 : has_stride ? 18 : 20);
 }
 
