@@ -48,6 +48,16 @@ void watch_clock(struct watch *w, int rank, const Wire__Heartbeat *h)
     (void)offset_add(&w->seats[rank].clock, w->d->now_ns, h->clock_ns, h->echo_ns, h->held_ns);
 }
 
+/* 1: the rank has got somewhere since its last sign.  A step may reduce several times in the same
+ * phase, as when ranks vote, and a sign may find the rank in that phase each time.  So collectives
+ * that it has handed over count, too.  Those that have ended do not: the others may end them while
+ * the rank hangs. */
+static int watch_has_moved(const struct progress *from, const struct progress *to)
+{
+    return to->epoch != from->epoch || to->step != from->step || to->phase != from->phase ||
+           to->bucket != from->bucket || to->head.n_handed != from->head.n_handed;
+}
+
 int watch_moved(struct watch *w, int rank, const struct progress *p)
 {
     const struct driver *d = w->d;
@@ -59,8 +69,7 @@ int watch_moved(struct watch *w, int rank, const struct progress *p)
         for (int k = 0; k < d->membership.n_ranks;
              k++) /* ranks that waited for the disk are not late */
             w->seats[k].moved_ms = d->now_ms;
-    if (p->epoch != s->at.epoch || p->step != s->at.step || p->phase != s->at.phase ||
-        p->bucket != s->at.bucket)
+    if (watch_has_moved(&s->at, p))
         s->moved_ms = s->since_ms = d->now_ms;
     if (rank == 0 && p->since_ns > 0)
         s->since_ms = d->now_ms - (d->now_ns - p->since_ns) / 1000000;

@@ -339,6 +339,42 @@ static void a_new_bucket_is_progress(void **state)
     rig_free(&r);
 }
 
+/* The ranks vote several times within a step, and each heartbeat of rank 1 finds it in the same
+ * phase.  It is not late, as it hands over one collective after another. */
+static void a_new_collective_is_progress(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(2);
+    (void)state;
+    start_training(&r, &o);
+    for (int i = 1; i < 50; i++) {
+        say(&r, 0, &(struct word){PHASE_LOAD, i, -1, i, i});
+        say(&r, 1, &(struct word){PHASE_REDUCE, 118, -1, i, i});
+        rig_wait(&r, 500);
+    }
+    assert_int_equal(rig_count(&r, EVENT_WARNING), 0);
+    assert_int_equal(rig_count(&r, EVENT_ERROR), 0);
+    rig_free(&r);
+}
+
+/* Rank 1 hangs, and what it had handed over ends, one after another, as the others come to it. */
+static void what_others_end_is_no_progress(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(2);
+    (void)state;
+    start_training(&r, &o);
+    for (int i = 1; i < 50 && !rig_count(&r, EVENT_ERROR); i++) {
+        const int n_ended = i < 30 ? i : 30;
+        say(&r, 0, &(struct word){PHASE_LOAD, i, -1, 31, 31});
+        say(&r, 1, &(struct word){PHASE_BACKWARD, 0, -1, 30, n_ended, .bytes = 4096});
+        rig_wait(&r, 500);
+    }
+    assert_int_equal(rig_event(&r, EVENT_ERROR)->rank, 1);
+    assert_has(rig_event(&r, EVENT_ERROR)->text, "no progress for 23 s (cluster.deadlines.step)");
+    rig_free(&r);
+}
+
 /* Rank 0 goes on, and rank 1, heard at the same moments, does not. */
 static void who_stands_still_is_late_although_another_moves(void **state)
 {
@@ -514,6 +550,8 @@ int main(void)
         cmocka_unit_test(the_table_has_every_rank),
         cmocka_unit_test(a_silent_rank_that_has_finished_is_no_news),
         cmocka_unit_test(a_new_bucket_is_progress),
+        cmocka_unit_test(a_new_collective_is_progress),
+        cmocka_unit_test(what_others_end_is_no_progress),
         cmocka_unit_test(who_stands_still_is_late_although_another_moves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
