@@ -57,6 +57,33 @@ void dump_doubt(struct trainer *t)
     doubt_key(t, "operators", t->job->report.operators, "tensors of operators", "");
 }
 
+/* name: the file's, in the run directory; free it. */
+static void miss_file(struct trainer *t, int64_t n_steps, int64_t before, const char *what,
+                      char *name)
+{
+    char *path = xasprintf("%s/%s", t->o.run_dir, name), *text;
+
+    if (n_steps > before && n_steps <= t->state->at.step && access(path, F_OK) < 0) {
+        text = xasprintf("the %s of step %lld could not be written: rank 0 did not end that step, "
+                         "and goes on from the state of a rank that did",
+                         what, (long long)n_steps);
+        trainer_warn_at(t, n_steps, text);
+        free(text);
+    }
+    free(path);
+    free(name);
+}
+
+void dump_missed(struct trainer *t, int64_t before)
+{
+    const int64_t gradients = t->job->report.gradients, operators = t->job->report.operators;
+
+    if (t->rank != 0 || !t->o.run_dir)
+        return;
+    miss_file(t, gradients, before, "gradients", xasprintf(DUMP_GRADIENTS, (long long)gradients));
+    miss_file(t, operators, before, "tensors", xasprintf(DUMP_OPERATORS, (long long)operators));
+}
+
 /* ---- gathering ---- */
 
 /* The spans of a bucket's sums: one for each rank of those that divide them, or the whole. */
@@ -206,7 +233,7 @@ static int dump_write_tensors(const char *path, void *arg, struct err *err)
 
 static int dump_write(const struct trainer *t, int64_t n_steps, const float *all, struct err *err)
 {
-    char *name = xasprintf("gradients-%08lld.safetensors", (long long)n_steps);
+    char *name = xasprintf(DUMP_GRADIENTS, (long long)n_steps);
     struct dumped d = {t->layout, all};
     const int rc = dump_file(t, name, dump_write_tensors, &d, err);
 

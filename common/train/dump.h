@@ -15,12 +15,21 @@
 
 struct trainer;
 
+/* Names of files in the run directory, for the number of the step. */
+#define DUMP_GRADIENTS "gradients-%08lld.safetensors"
+#define DUMP_OPERATORS "operators-%08lld.jsonl"
+
 /* 1: report.gradients asks for the step that is the n_steps-th one.  The same on all ranks. */
 int dump_is_due(const struct trainer *t, int64_t n_steps);
 
 /* Rank 0 warns if report.gradients or report.operators asks for a step that will not be made: one
  * that is done already, or none of the job's.  The state is there. */
 void dump_doubt(struct trainer *t);
+
+/* This rank has just taken the state of another one, and held step `before` until then.  Rank 0
+ * warns if a step that it has not ended itself was to be written.  It says nothing if the file is
+ * there, which a driver before may have written. */
+void dump_missed(struct trainer *t, int64_t before);
 
 /* Have `write` make a file, and call it NAME in the run directory once it is whole. */
 int dump_file(const struct trainer *t, const char *name,

@@ -188,8 +188,8 @@ static int listing_write_tensor(const char *path, void *arg, struct err *err)
         rc = st_write(path, kept.tensor, kept.n, NULL, &hash, err);
     else if (rc == 0)
         rc = err_set(err, ERR_CONFIG,
-                     "report.tensor is %lld, want the number of a tensor that "
-                     "operators-%08lld.jsonl lists",
+                     "report.tensor is %lld, want the number of a tensor that " DUMP_OPERATORS
+                     " lists",
                      (long long)t->job->report.tensor, (long long)t->job->report.operators);
     kept_fini(&kept);
     return rc;
@@ -207,7 +207,7 @@ static void listing_warn(struct trainer *t, int64_t n_steps, const char *failed,
 
 static void listing_write(struct trainer *t, int64_t n_steps)
 {
-    char *lines = xasprintf("operators-%08lld.jsonl", (long long)n_steps);
+    char *lines = xasprintf(DUMP_OPERATORS, (long long)n_steps);
     char *tensor = xasprintf("tensor-%08lld.safetensors", (long long)n_steps);
     struct err err;
     int rc = dump_file(t, lines, listing_write_lines, &t->step.sights, &err);

@@ -13,6 +13,7 @@
 #include "ckpt/rows_file.h"
 #include "coll/device.h"
 #include "state/shards.h"
+#include "train/dump.h"
 #include "train/kinds.h"
 #include "train/meet.h"
 #include "train/trainer_impl.h"
@@ -354,6 +355,7 @@ int trainer_reread(struct trainer *t, struct err *err)
 
 int trainer_form(struct trainer *t, int source, struct err *err)
 {
+    const int64_t before = t->state->at.step;
     int records = may_record(t);
     int rc;
 
@@ -371,6 +373,7 @@ int trainer_form(struct trainer *t, int source, struct err *err)
         rc = buckets_form(t, err);
     if (rc < 0)
         return rc;
+    dump_missed(t, before);
     balance_begin(t);
     t->step.tapes = tapes_new(t->backend, reducer_exchange(t->step.reducer), records);
     rc = inspect_form(t, err);

@@ -1,9 +1,12 @@
 /* trainer: what a step leaves alone, which is memory, and the state when something goes wrong; and
  * where training ends. */
+#include "../remove_tree.h"
 #include "../test.h"
+#include "../write_file.h"
 
 #include <math.h>
 
+#include "base/alloc.h"
 #include "ranks.h"
 #include "train/trainer_impl.h"
 
@@ -470,6 +473,66 @@ static void test_validation_is_bounded(void **state)
     }
 }
 
+/* ---- files of a step ---- */
+
+/* Ranks form again after a fault in their fourth step, which rank 1 counts and rank 0 does not.  In
+ * step 1 the ranks gather what is due then, so that the fault comes earlier. */
+static void lose_a_step(int64_t due, const char *run_dir, struct run_result *r)
+{
+    static struct run_lives lives;
+    char *job = xasprintf("model: {arch: mlp, hidden: [16]}\n" DATA "train: {global_batch: 64}\n"
+                          "report: {gradients: %lld, operators: %lld}\n",
+                          (long long)due, (long long)due);
+
+    lives = (struct run_lives){.n_back = -1};
+    run_job(&(struct run_plan){.job = job,
+                               .n_ranks = 3,
+                               .n_epochs = 1,
+                               .run_dir = run_dir,
+                               .fault = {.channel = COLL_BULK, .at_ticket = 6, .fail = ERR_DEVICE},
+                               .lives = &lives},
+            r);
+    for (int k = 0; k < 3; k++)
+        assert_int_equal(lives.step[k], due == 1 ? 2 : 4);
+    free(job);
+}
+
+static int count_of(const char *part, const char *text)
+{
+    int n = 0;
+
+    for (const char *at = text; (at = strstr(at, part)); at += strlen(part))
+        n++;
+    return n;
+}
+
+/* Rank 0 writes the files of report.gradients and report.operators.  If the ranks go on from a
+ * state in which that step is done, and rank 0 did not end it, rank 0 says so; but not if there is
+ * a file already. */
+static void test_a_step_that_is_not_written(void **state)
+{
+    static struct run_result r;
+    char folder[] = "/tmp/dptrain-trainer-XXXXXX";
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    lose_a_step(4, folder, &r);
+    assert_int_equal(count_of("could not be written: rank 0 did not end that step", r.warning), 2);
+    assert_non_null(strstr(r.warning, "the gradients of step 4 could not be written: "));
+    assert_non_null(strstr(r.warning, "the tensors of step 4 could not be written: "));
+    write_file(folder, "operators-00000004.jsonl", "");
+    lose_a_step(4, folder, &r);
+    assert_int_equal(count_of("did not end that step", r.warning), 1);
+    assert_non_null(strstr(r.warning, "the gradients of step 4 could not be written: "));
+    for (int64_t due = 1; due <= 5; due += 4) { /* rank 0 ended it; it is still to come */
+        lose_a_step(due, folder, &r);
+        assert_null(strstr(r.warning, "could not be written"));
+    }
+    lose_a_step(4, NULL, &r); /* nothing is ever written */
+    assert_null(strstr(r.warning, "could not be written"));
+    remove_tree(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -492,6 +555,7 @@ int main(void)
         cmocka_unit_test(test_validation_is_bounded),
         cmocka_unit_test(test_max_steps_beyond_the_epochs),
         cmocka_unit_test(test_the_bucket_that_is_filled_is_shown),
+        cmocka_unit_test(test_a_step_that_is_not_written),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
