@@ -187,8 +187,6 @@ static struct report *digest_outside(struct driver *d, int rank, struct report *
     }
     if (r->kind == REPORT_FAULT)
         note_fault(d, rank, r);
-    else if (r->kind == REPORT_WARNING)
-        note_warning(d, rank, r);
     else
         end_misbehaved(d, rank, "unexpected report \"%s\"", report_name(r->kind));
     return r;
@@ -218,7 +216,7 @@ static const struct news {
     [REPORT_HASHES] = {note_hashes, 1, 1},    [REPORT_REBALANCE] = {note_rebalance, 1, 1},
     [REPORT_BUCKETS] = {note_buckets, 1, 1},  [REPORT_CORRUPTION] = {corruption_note, 1, 1},
     [REPORT_STEP] = {note_step, 1, 0},        [REPORT_FAULT] = {note_fault, 0, 0},
-    [REPORT_WARNING] = {note_warning, 0, 0},  [REPORT_SPANS] = {note_spans, 0, 1},
+    [REPORT_WARNING] = {note_warning, 0, 1},  [REPORT_SPANS] = {note_spans, 0, 1},
     [REPORT_SPIKE] = {note_spike, 1, 1},
 };
 

@@ -2,6 +2,9 @@
  * engines and followers. */
 #include "rig.h"
 
+#include "base/alloc.h"
+#include "session/driver_impl.h"
+
 static void beat(struct rig *r, int conn, enum phase phase, int64_t step)
 {
     Wire__Control m = WIRE__CONTROL__INIT;
@@ -39,6 +42,32 @@ static void a_spare_takes_the_place_at_once(void **state)
     assert_int_equal(r.command->kind, CMD_TRAIN);
     assert_int_equal(r.command->train.epoch, 1); /* 4 steps an epoch */
     rig_free(&r);
+}
+
+/* Rank 0's engine warned before it left the formation, and the driver heard of the loss first.  The
+ * warning is told while the driver waits for a replacement, and once it has begun to form anew. */
+static void a_warning_outlives_its_formation(void **state)
+{
+    (void)state;
+    for (int has_spare = 0; has_spare < 2; has_spare++) {
+        struct rig r;
+        struct driver_options o = rig_elastic(3);
+        struct report *late;
+        o.cluster.spares = 1;
+        rig_train(&r, &o);
+        late = report_new(REPORT_WARNING, r.command->generation);
+        late->warning.step = 3;
+        late->warning.text = xstrdup("the tensors of step 3 could not be gathered");
+        if (has_spare)
+            rig_come(&r, 5, -1);
+        rig_close(&r, 1);
+        assert_int_equal(r.d->stage, has_spare ? STAGE_PREPARE : STAGE_WAIT);
+        rig_report(&r, 0, late);
+        assert_int_equal(rig_count(&r, EVENT_WARNING), 1);
+        assert_int_equal(rig_event(&r, EVENT_WARNING)->step, 3);
+        assert_logged(&r, "the tensors of step 3 could not be gathered");
+        rig_free(&r);
+    }
 }
 
 /* The pid of a lost rank is told only if it means a process of the driver's own machine and
@@ -530,6 +559,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_spare_takes_the_place_at_once),
+        cmocka_unit_test(a_warning_outlives_its_formation),
         cmocka_unit_test(only_an_own_pid_is_told),
         cmocka_unit_test(a_follower_that_comes_replaces),
         cmocka_unit_test(a_second_loss_does_not_hide_the_lost_step),
