@@ -120,7 +120,7 @@ static void test_operands(void **state)
 /* Bytes of the configuration that tell rows and widths of tile 0, as Intel's manual has them. */
 enum { PALETTE = 0, WIDTH_0 = 16, ROWS_0 = 48, CONFIG_BYTES = 64 };
 
-/* What others configured is there again. */
+/* The configuration of others is there again. */
 static void test_the_configuration_of_others(void **state)
 {
     unsigned char theirs[CONFIG_BYTES] = {0}, after[CONFIG_BYTES];
@@ -175,10 +175,9 @@ static void test_write(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_blocks),
-                                       cmocka_unit_test(test_operands),
-                                       cmocka_unit_test(test_the_configuration_of_others),
-                                       cmocka_unit_test(test_write)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_blocks), cmocka_unit_test(test_operands),
+        cmocka_unit_test(test_the_configuration_of_others), cmocka_unit_test(test_write)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,7 +89,7 @@ struct tile_config {
     uint8_t rows[16];
 };
 
-/* What oneDNN, or whoever else has tiles, configured on this thread. */
+/* The configuration by oneDNN, or whoever else has tiles, on this thread. */
 static _Thread_local struct tile_config amx_others;
 
 /* GCC 12's intrinsics tell the compiler of 8 bytes that they read or write (findings/

@@ -25,7 +25,7 @@ int amx_attention_fits(enum dtype type, int widens_bf16, int64_t t, int64_t d)
 
 /* ---- the room ---- */
 
-static void *room_for(char **at, int64_t n, size_t size)
+static void *next_room(char **at, int64_t n, size_t size)
 {
     char *taken = *at;
 
@@ -38,20 +38,20 @@ static struct amx_head laid_out(char **at, int64_t t, int64_t d, int is_grad)
 {
     struct amx_head h = {.t = t, .d = d};
 
-    h.kt = room_for(at, t * d, sizeof *h.kt);
-    h.p = room_for(at, PANEL * t, sizeof *h.p);
-    h.sum = room_for(at, PANEL * d, sizeof *h.sum);
+    h.kt = next_room(at, t * d, sizeof *h.kt);
+    h.p = next_room(at, PANEL * t, sizeof *h.p);
+    h.sum = next_room(at, PANEL * d, sizeof *h.sum);
     if (!is_grad) {
-        h.v = room_for(at, t * d, sizeof *h.v);
+        h.v = next_room(at, t * d, sizeof *h.v);
         return h;
     }
-    h.vt = room_for(at, t * d, sizeof *h.vt);
-    h.k = room_for(at, t * d, sizeof *h.k);
-    h.ds = room_for(at, PANEL * t, sizeof *h.ds);
-    h.pairs = room_for(at, PANEL * d, sizeof *h.pairs);
-    h.turned = room_for(at, PANEL * t, sizeof *h.turned);
-    h.dk = room_for(at, t * d, sizeof *h.dk);
-    h.dv = room_for(at, t * d, sizeof *h.dv);
+    h.vt = next_room(at, t * d, sizeof *h.vt);
+    h.k = next_room(at, t * d, sizeof *h.k);
+    h.ds = next_room(at, PANEL * t, sizeof *h.ds);
+    h.pairs = next_room(at, PANEL * d, sizeof *h.pairs);
+    h.turned = next_room(at, PANEL * t, sizeof *h.turned);
+    h.dk = next_room(at, t * d, sizeof *h.dk);
+    h.dv = next_room(at, t * d, sizeof *h.dv);
     return h;
 }
 

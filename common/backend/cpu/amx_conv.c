@@ -377,14 +377,14 @@ int amx_conv_can(const struct graph *g, const struct node *n)
 
 /* Where this is faster than oneDNN 2.6: grad_x with strides, and small images with many
  * channels. */
-int amx_conv_fits(const struct graph *g, const struct node *n)
+int amx_conv_fits(const struct cpu *b, const struct graph *g, const struct node *n)
 {
     const int is_grad_x = n->op == OP_conv2d_grad_x;
     const int has_stride = n->attr.conv.stride[0] > 1 || n->attr.conv.stride[1] > 1;
     const struct shape *y;
     int64_t numbers;
 
-    if (!amx_available() || !amx_conv_can(g, n))
+    if (!amx_available() || b->widens_bf16 || !amx_conv_can(g, n))
         return 0;
     y = is_grad_x ? cpu_in(g, n, CONV2D_GRAD_X_DY) : cpu_out(g, n, CONV2D_Y);
     numbers = shape_elements(cpu_conv_filter(g, n));

@@ -12,7 +12,7 @@
 
 /* n is a conv2d, conv2d_grad_x or conv2d_grad_w; the last one never fits.  amx_conv_can is what
  * amx_conv_make takes on any processor. */
-int amx_conv_fits(const struct graph *g, const struct node *n);
+int amx_conv_fits(const struct cpu *b, const struct graph *g, const struct node *n);
 int amx_conv_can(const struct graph *g, const struct node *n);
 int amx_conv_make(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
                   struct err *err);

@@ -54,8 +54,8 @@ static int64_t at_row(const struct head *h, int64_t i, int64_t n_parts, int64_t 
 }
 
 /* The same in a BF16 tensor. */
-static const uint16_t *tiles_at(const struct head *h, int in, int64_t i, int64_t n_parts,
-                                int64_t which)
+static const uint16_t *bf16_at(const struct head *h, int in, int64_t i, int64_t n_parts,
+                               int64_t which)
 {
     return (const uint16_t *)h->p->in[in] + at_row(h, i, n_parts, which);
 }
@@ -291,7 +291,7 @@ static void forward_block(const struct head *h, const struct block *b)
     float *lse = h->p->out[ATTENTION_LSE];
 
     if (h->by_tiles)
-        amx_head_scores(&h->amx, 0, tiles_at(h, ATTENTION_QKV, b->from, QKV, 0), QKV * h->width,
+        amx_head_scores(&h->amx, 0, bf16_at(h, ATTENTION_QKV, b->from, QKV, 0), QKV * h->width,
                         b->begin, b->end, h->score);
     else
         cpu_attention_product(cpu_attention_rows_of(h->q + b->from * in, in), h->kt + b->begin,
@@ -346,9 +346,9 @@ static void grad_scores(const struct head *h, const struct block *b)
     const int64_t from = b->begin, n = b->end - from;
 
     if (h->by_tiles) {
-        amx_head_scores(&h->amx, 0, tiles_at(h, ATTENTION_QKV, b->from, QKV, 0), QKV * h->width,
+        amx_head_scores(&h->amx, 0, bf16_at(h, ATTENTION_QKV, b->from, QKV, 0), QKV * h->width,
                         from, b->end, h->score);
-        amx_head_scores(&h->amx, 1, tiles_at(h, ATTENTION_GRAD_DY, b->from, 1, 0), h->width, from,
+        amx_head_scores(&h->amx, 1, bf16_at(h, ATTENTION_GRAD_DY, b->from, 1, 0), h->width, from,
                         b->end, h->dp);
         return;
     }
@@ -383,8 +383,8 @@ static void grad_block(const struct head *h, const struct block *b)
         grad_values(h, b);
     else
         amx_head_grad(&h->amx, h->score, h->dp, b->begin, b->end,
-                      tiles_at(h, ATTENTION_QKV, b->from, QKV, 0), QKV * h->width,
-                      tiles_at(h, ATTENTION_GRAD_DY, b->from, 1, 0), h->width,
+                      bf16_at(h, ATTENTION_QKV, b->from, QKV, 0), QKV * h->width,
+                      bf16_at(h, ATTENTION_GRAD_DY, b->from, 1, 0), h->width,
                       dqkv_at(h, b->from, 0), QKV * h->width);
 }
 
@@ -502,8 +502,8 @@ static struct head cpu_attention_head_of(const struct plain *p, int part, int64_
     h.by_tiles = has_tiles(p);
     if (h.by_tiles) {
         amx_begin();
-        h.amx = amx_head_of(h.kt, h.t, h.d, tiles_at(&h, ATTENTION_QKV, 0, QKV, 1),
-                            tiles_at(&h, ATTENTION_QKV, 0, QKV, 2), QKV * width, is_grad);
+        h.amx = amx_head_of(h.kt, h.t, h.d, bf16_at(&h, ATTENTION_QKV, 0, QKV, 1),
+                            bf16_at(&h, ATTENTION_QKV, 0, QKV, 2), QKV * width, is_grad);
         return h;
     }
     if (is_widened(p))

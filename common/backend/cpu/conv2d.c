@@ -122,7 +122,7 @@ typedef int maker(struct cpu *b, const struct graph *g, const struct node *n, st
 static maker *cpu_conv2d_choose(const struct cpu *b, const struct graph *g, const struct node *n,
                                 maker *by_onednn)
 {
-    return amx_conv_fits(g, n)        ? amx_conv_make
+    return amx_conv_fits(b, g, n)     ? amx_conv_make
            : amx_grad_w_fits(b, g, n) ? amx_grad_w_make
            : conv_rows_fits(b, g, n)  ? conv_rows_make
            : winograd_fits(b, g, n)   ? winograd_make

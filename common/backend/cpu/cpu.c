@@ -57,8 +57,8 @@ static int cpu_is_idle(const struct graph *g, const struct node *n)
 
 /* 1: the node's kernel adds to its outputs by itself: where there is nothing to compute, and the
  * kernels that make large gradients.  backend.c wraps the others: those of biases and of norms; a
- * linear_grad_w of an image, of a dw that is not F32 or, but in tiles (amx_grad_w.h), with db; and a
- * conv2d_grad_w by oneDNN of a dw that is not F32. */
+ * linear_grad_w of an image, of a dw that is not F32 or, but in tiles (amx_grad_w.h), with db; and
+ * a conv2d_grad_w by oneDNN of a dw that is not F32. */
 static int cpu_adds_itself(struct cpu *b, const struct graph *g, const struct node *n)
 {
     return cpu_is_idle(g, n) || n->op == OP_cast || n->op == OP_embedding_grad ||
