@@ -288,7 +288,7 @@ static int64_t filter_groups(const struct room *room)
     return ceil_div_i64(room->chunk.n_k, GROUP);
 }
 
-static struct item item_at(const struct room *room, int64_t i)
+static struct item numbered_item(const struct room *room, int64_t i)
 {
     const int64_t groups = filter_groups(room), k = i % groups * GROUP;
 
@@ -324,10 +324,10 @@ static void items_part(const struct plain *p, int part, int64_t from, int64_t to
 
     amx_begin();
     for (int64_t i = from; i < to; i++) {
-        const struct item item = item_at(room, i);
+        const struct item item = numbered_item(room, i);
         const int64_t channel = item.panel * PANEL, n = min_i64(PANEL, room->d.C - channel);
 
-        if (i == from || item.panel != item_at(room, i - 1).panel)
+        if (i == from || item.panel != numbered_item(room, i - 1).panel)
             pair_panel(room, channel, n, x);
         if (room->o.db && room->o.transposed && room->chunk.k + item.tap + item.k == 0)
             add_bias_of_panel(p, channel, n, x);
