@@ -47,8 +47,10 @@ static void follower_signalled(struct follower *f, const char *why)
         char *text = xasprintf("stopped by %s", why);
         leave_at_once(f, text);
         free(text);
-    } else if (f->n_stops > 1 + (f->leaving != NULL)) {
-        f->engine_until_ms = min_i64(f->engine_until_ms, f->now_ms + ENGINE_ABORT_MS);
+    } else {
+        f->retry = RETRY_NOT; /* the job ends for another reason, and the next one is not joined */
+        if (f->n_stops > 1 + (f->leaving != NULL))
+            f->engine_until_ms = min_i64(f->engine_until_ms, f->now_ms + ENGINE_ABORT_MS);
     }
 }
 
@@ -88,6 +90,8 @@ void follower_notice(struct follower *f, int64_t now_ns, const struct notice *n)
             leave_at_once(f, why);
             free(why);
         }
+    } else if (f->stage >= STAGE_ENDING) {
+        f->retry = RETRY_NOT;
     }
     follower_leave(f);
 }

@@ -245,6 +245,27 @@ static void it_is_stopped_with_its_driver(void **state)
     assert_ends(&r, STATUS_STOPPED, (int)RETRY_SOON, text);
 }
 
+/* A follower whose job just ends, while its engine still stops, waits for no other one. */
+static void a_signal_at_the_end_counts(void **state)
+{
+    const struct notice notice = {.source = "test", .seconds = -1};
+
+    (void)state;
+    for (int by_notice = 0; by_notice < 2; by_notice++) {
+        struct rig r;
+
+        go_to(&r, TRAIN);
+        abort_it(&r, "stopped by SIGTERM", 0, 1);
+        assert_false(r.is_finished);
+        if (by_notice)
+            follower_notice(r.f, r.now, &notice);
+        else
+            follower_stop(r.f, r.now, "SIGTERM");
+        rig_drain(&r);
+        assert_ends(&r, STATUS_STOPPED, (int)RETRY_NOT, "stopped by SIGTERM");
+    }
+}
+
 /* A follower that is asked to stop in training tells the driver, and goes on until it may go. */
 static void it_leaves_at_the_end_of_a_step(void **state)
 {
@@ -442,6 +463,7 @@ int main(void)
         cmocka_unit_test(comes_again),
         cmocka_unit_test(after_welcome),
         cmocka_unit_test(it_is_stopped_with_its_driver),
+        cmocka_unit_test(a_signal_at_the_end_counts),
         cmocka_unit_test(it_leaves_at_the_end_of_a_step),
         cmocka_unit_test(it_waits_when_another_is_lost),
         cmocka_unit_test(form_has_what_its_ranks_need),
