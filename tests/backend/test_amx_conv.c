@@ -1,7 +1,7 @@
 /* amx_conv - convolutions of BF16 and their grad_x beside the plain sums in double, by tiles where
  * the processor has them and else by plain loops: strides, padding, odd images, lines of both
  * kinds, blocks that are many samples or a part of one, and several threads, whose bits are equal.
- */
+ * And which passes of ResNets' convolutions are computed so. */
 #include "../test.h"
 
 #include <math.h>
@@ -252,9 +252,40 @@ static void test_all_rows(void **state)
     backend_close(b);
 }
 
+/* The shapes of ResNets: which passes are computed here. */
+static void test_choice(void **state)
+{
+    static const struct {
+        struct row row;
+        int y, dx;
+    } choices[] = {
+        {{16, 4, 4, 512, 512, 3, 3, {1, 1}, {1, 1}, 0}, 1, 1},
+        {{16, 8, 8, 256, 256, 3, 3, {1, 1}, {1, 1}, 0}, 0, 1},
+        {{16, 14, 14, 256, 256, 3, 3, {1, 1}, {1, 1}, 0}, 0, 0},
+        {{16, 16, 16, 128, 256, 3, 3, {2, 2}, {1, 1}, 0}, 1, 1},
+        {{16, 16, 16, 128, 256, 1, 1, {2, 2}, {0, 0}, 0}, 0, 1},
+        {{16, 32, 32, 64, 64, 3, 3, {1, 1}, {1, 1}, 0}, 0, 0},
+    };
+
+    const struct cpu b = {0}, widens = {.widens_bf16 = 1};
+
+    (void)state;
+    if (!amx_available())
+        skip();
+    for (size_t i = 0; i < ARRAY_LEN(choices); i++) {
+        struct graph *g = graph_of(&choices[i].row);
+
+        assert_int_equal(amx_conv_fits(&b, g, &g->node[0]), choices[i].dx);
+        assert_int_equal(amx_conv_fits(&b, g, &g->node[1]), choices[i].y);
+        assert_false(amx_conv_fits(&widens, g, &g->node[0]));
+        graph_free(g);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_rows)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_rows),
+                                       cmocka_unit_test(test_choice)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

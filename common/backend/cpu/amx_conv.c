@@ -375,22 +375,28 @@ int amx_conv_can(const struct graph *g, const struct node *n)
     return w->dim[is_grad_x ? 0 : 1] % AMX_TERMS == 0 && w->dim[is_grad_x ? 1 : 0] % AMX_TILE == 0;
 }
 
-/* Where this is faster than oneDNN 2.6: grad_x with strides, and small images with many
- * channels. */
+/* The least filter, in numbers, with which small images are computed here. */
+static int64_t least_filter(const struct node *n)
+{
+    const int has_stride = n->attr.conv.stride[0] > 1 || n->attr.conv.stride[1] > 1;
+
+    if (n->op == OP_conv2d_grad_x)
+        return has_stride ? 0 : 1 << 19;
+    return has_stride ? 1 << 18 : 1 << 20;
+}
+
+/* Where this is faster than oneDNN 2.6: grad_x with strides, and images of up to 8 x 8 pixels with
+ * many channels. */
 int amx_conv_fits(const struct cpu *b, const struct graph *g, const struct node *n)
 {
-    const int is_grad_x = n->op == OP_conv2d_grad_x;
-    const int has_stride = n->attr.conv.stride[0] > 1 || n->attr.conv.stride[1] > 1;
+    const int64_t least = least_filter(n);
     const struct shape *y;
-    int64_t numbers;
 
     if (!amx_available() || b->widens_bf16 || !amx_conv_can(g, n))
         return 0;
-    y = is_grad_x ? cpu_in(g, n, CONV2D_GRAD_X_DY) : cpu_out(g, n, CONV2D_Y);
-    numbers = shape_elements(cpu_conv_filter(g, n));
-    if (is_grad_x && has_stride)
-        return 1;
-    return y->dim[1] * y->dim[2] <= 64 && numbers >= 1 << (is_grad_x ? 19 : has_stride ? 18 : 20);
+    y = n->op == OP_conv2d ? cpu_out(g, n, CONV2D_Y) : cpu_in(g, n, CONV2D_GRAD_X_DY);
+    return least == 0 ||
+           (y->dim[1] * y->dim[2] <= 64 && shape_elements(cpu_conv_filter(g, n)) >= least);
 }
 
 int amx_conv_make(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
