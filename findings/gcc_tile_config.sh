@@ -57,7 +57,7 @@ cat >main.c <<'C'
 unsigned char seen[64];
 void configure(void);
 
-/* What the next function finds on the stack: neither zeros nor a configuration. */
+/* The next function finds these on the stack: neither zeros nor a configuration. */
 __attribute__((noinline)) static void fill_stack(void)
 {
     volatile unsigned char bytes[512];

@@ -115,41 +115,6 @@ static void test_operands(void **state)
     free(x);
 }
 
-#ifdef __x86_64__
-
-/* Bytes of the configuration that tell rows and widths of tile 0, as Intel's manual has them. */
-enum { PALETTE = 0, WIDTH_0 = 16, ROWS_0 = 48, CONFIG_BYTES = 64 };
-
-/* The configuration of others is there again. */
-static void test_the_configuration_of_others(void **state)
-{
-    unsigned char theirs[CONFIG_BYTES] = {0}, after[CONFIG_BYTES];
-
-    (void)state;
-    if (!amx_available())
-        skip();
-    for (int has = 1; has >= 0; has--) {
-        theirs[PALETTE] = (unsigned char)has;
-        theirs[WIDTH_0] = (unsigned char)(has * 12);
-        theirs[ROWS_0] = (unsigned char)(has * 5);
-        __asm__ volatile("ldtilecfg %0" : : "m"(theirs));
-        amx_begin();
-        amx_end();
-        __asm__ volatile("sttilecfg %0" : "=m"(after));
-        assert_memory_equal(after, theirs, sizeof theirs);
-    }
-}
-
-#else
-
-static void test_the_configuration_of_others(void **state)
-{
-    (void)state;
-    skip();
-}
-
-#endif
-
 /* Ties, numbers that are not finite, and zeros are rounded as everywhere else. */
 static void test_write(void **state)
 {
@@ -175,9 +140,9 @@ static void test_write(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_blocks), cmocka_unit_test(test_operands),
-        cmocka_unit_test(test_the_configuration_of_others), cmocka_unit_test(test_write)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_blocks),
+                                       cmocka_unit_test(test_operands),
+                                       cmocka_unit_test(test_write)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -147,8 +147,8 @@ struct layer {
 };
 
 static const struct layer layers[] = {
-    {75, 32, 48, 0},    {75, 32, 48, 1},  {1300, 32, 32, 1}, /* several blocks of samples */
-    {1100, 32, 544, 0}, {50, 544, 32, 1},                    /* filters of two chunks */
+    {75, 32, 48, 0},    {75, 32, 48, 1},    {1300, 32, 32, 1}, /* several blocks of samples */
+    {1100, 32, 544, 0}, {1100, 544, 32, 1},                    /* filters of two chunks */
 };
 
 static void run_layer(struct cpu *b, const struct layer *l, uint16_t *x, uint16_t *dy, float *dw,

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "backend/cpu/onednn.h"
-#include "backend/cpu/registers.h"
 #include "base/util.h"
 #include "tensor/half.h"
 
@@ -78,6 +77,8 @@ static void turn_plain(const uint16_t *const row[AMX_TERMS], int64_t at, uint16_
 #define AVX512 __attribute__((target("avx512f")))
 #define ROUNDS __attribute__((target("avx512f,avx512bf16")))
 
+#include "backend/cpu/pairs.h"
+
 /* ---- tiles ---- */
 
 enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18, N_TILES = 8, TILE_BYTES = 64 };
@@ -89,16 +90,11 @@ struct tile_config {
     uint8_t rows[16];
 };
 
-/* The configuration by oneDNN, or whoever else has tiles, on this thread. */
-static _Thread_local struct tile_config amx_others;
-
-/* GCC 12's intrinsics tell the compiler of 8 bytes that they read or write (findings/
- * gcc_tile_config.sh), so the instructions are written out. */
+/* GCC 12's _tile_loadconfig tells the compiler of 8 bytes that it reads (findings/
+ * gcc_tile_config.sh), so the instruction is written out. */
 AMX static void amx_configure(void)
 {
     struct tile_config config = {.palette = 1};
-
-    __asm__ volatile("sttilecfg %0" : "=m"(amx_others));
 
     for (int i = 0; i < N_TILES; i++) {
         config.row_bytes[i] = TILE_BYTES;
@@ -107,13 +103,7 @@ AMX static void amx_configure(void)
     __asm__ volatile("ldtilecfg %0" : : "m"(config));
 }
 
-AMX static void amx_restore(void)
-{
-    if (amx_others.palette)
-        __asm__ volatile("ldtilecfg %0" : : "m"(amx_others));
-    else
-        _tile_release();
-}
+AMX static void amx_release(void) { _tile_release(); }
 
 /* Sums of row i and column j of tiles are in tile 2*i + j.  The compiler knows I and J. */
 /* clang-format off */
@@ -198,7 +188,7 @@ void amx_begin(void)
 void amx_end(void)
 {
     if (amx_available())
-        amx_restore();
+        amx_release();
 }
 
 void amx_run(const struct amx *x, const uint16_t *a, const uint16_t *b, float *c)
@@ -230,49 +220,29 @@ void amx_write(const float *sum, const int64_t *place, int64_t n, uint16_t *to)
 
 /* ---- how operands lie ---- */
 
-/* 16 pairs. */
-INLINE __m512i pairs_of(const uint16_t *low, const uint16_t *high)
-{
-    const __m256i none = _mm256_setzero_si256();
-    const __m256i l = low ? _mm256_loadu_si256((const __m256i *)low) : none;
-    const __m256i h = high ? _mm256_loadu_si256((const __m256i *)high) : none;
-
-    return _mm512_or_si512(_mm512_cvtepu16_epi32(l),
-                           _mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
-}
-
-AVX512 static void pair_wide(const uint16_t *low, const uint16_t *high, int64_t n, uint16_t *to)
-{
-    for (int64_t j = 0; j < n; j += AMX_TILE)
-        _mm512_storeu_si512(to + 2 * j, pairs_of(low ? low + j : NULL, high ? high + j : NULL));
-}
-
 /* Pair j of row i becomes pair i of row j: within quarters of a vector, then the quarters. */
+/* clang-format off */
 INLINE void store_turned(__m512i x[AMX_TILE], uint16_t *to, int64_t to_row)
 {
     __m512i y[AMX_TILE];
 
-    EACH(i, AMX_TILE / 2)
-    {
+    EACH(i, AMX_TILE / 2) {
         y[2 * i] = _mm512_unpacklo_epi32(x[2 * i], x[2 * i + 1]);
         y[2 * i + 1] = _mm512_unpackhi_epi32(x[2 * i], x[2 * i + 1]);
     }
-    EACH(i, AMX_TILE / 4)
-    {
+    EACH(i, AMX_TILE / 4) {
         x[4 * i] = _mm512_unpacklo_epi64(y[4 * i], y[4 * i + 2]);
         x[4 * i + 1] = _mm512_unpackhi_epi64(y[4 * i], y[4 * i + 2]);
         x[4 * i + 2] = _mm512_unpacklo_epi64(y[4 * i + 1], y[4 * i + 3]);
         x[4 * i + 3] = _mm512_unpackhi_epi64(y[4 * i + 1], y[4 * i + 3]);
     }
-    EACH(i, AMX_TILE / 4)
-    {
+    EACH(i, AMX_TILE / 4) {
         y[i] = _mm512_shuffle_i32x4(x[i], x[i + 4], 0x88);
         y[i + 4] = _mm512_shuffle_i32x4(x[i], x[i + 4], 0xdd);
         y[i + 8] = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0x88);
         y[i + 12] = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0xdd);
     }
-    EACH(i, AMX_TILE / 2)
-    {
+    EACH(i, AMX_TILE / 2) {
         _mm512_storeu_si512(to + i * to_row, _mm512_shuffle_i32x4(y[i], y[i + 8], 0x88));
         _mm512_storeu_si512(to + (i + 8) * to_row, _mm512_shuffle_i32x4(y[i], y[i + 8], 0xdd));
     }
@@ -283,8 +253,8 @@ AVX512 static void turn_wide(const uint16_t *const row[AMX_TERMS], int64_t at, u
     __m512i x[AMX_TILE];
 
     EACH(i, AMX_TILE)
-    x[i] =
-        pairs_of(row[2 * i] ? row[2 * i] + at : NULL, row[2 * i + 1] ? row[2 * i + 1] + at : NULL);
+        x[i] = pairs_of(row[2 * i] ? row[2 * i] + at : NULL,
+                        row[2 * i + 1] ? row[2 * i + 1] + at : NULL);
     store_turned(x, to, AMX_TERMS);
 }
 
@@ -293,15 +263,16 @@ AVX512 static void turn_pairs_wide(const uint16_t *from, int64_t row, uint16_t *
     __m512i x[AMX_TILE];
 
     EACH(j, AMX_TILE)
-    x[j] = _mm512_loadu_si512(from + j * row);
+        x[j] = _mm512_loadu_si512(from + j * row);
     store_turned(x, to, to_row);
 }
+/* clang-format on */
 
 void amx_pair(const uint16_t *low, const uint16_t *high, int64_t n, uint16_t *to)
 {
     ASSERT(n % AMX_TILE == 0);
     if (amx_available())
-        pair_wide(low, high, n, to);
+        pairs_zip(low, high, n, to);
     else
         pair_plain(low, high, n, to);
 }

@@ -12,7 +12,7 @@
  * tested everywhere; kernels are chosen by amx_available().
  *
  * Threads: pure, but a thread calls amx_begin before its products and amx_end after them, which
- *          leaves the tiles configured as they were; these do not nest. */
+ *          leaves no tile configured.  oneDNN configures its own. */
 #ifndef BACKEND_CPU_AMX_H
 #define BACKEND_CPU_AMX_H
 

@@ -18,7 +18,6 @@
 
 #include "backend/cpu/outer.h"
 #include "backend/cpu/plain.h"
-#include "backend/cpu/registers.h"
 #include "base/util.h"
 #include "op/op.h"
 
@@ -28,6 +27,8 @@
 #include <string.h>
 
 #define AVX512 __attribute__((target("avx512f,avx512bf16")))
+
+#include "backend/cpu/pairs.h"
 
 enum {
     LANES = 16,
@@ -83,20 +84,6 @@ static int64_t cpu_conv_pairs_work(const struct dims *d)
 
 /* ---- pairs ---- */
 
-/* n numbers (a multiple of LANES) of two pixels; NULL: a pixel of zeros. */
-AVX512 static void cpu_conv_pairs_zip(const uint16_t *a, const uint16_t *b, int64_t n, pair *to)
-{
-    for (int64_t i = 0; i < n; i += LANES) {
-        const __m256i none = _mm256_setzero_si256();
-        const __m256i low = a ? _mm256_loadu_si256((const __m256i *)(a + i)) : none;
-        const __m256i high = b ? _mm256_loadu_si256((const __m256i *)(b + i)) : none;
-
-        _mm512_storeu_si512(to + i,
-                            _mm512_or_si512(_mm512_cvtepu16_epi32(low),
-                                            _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16)));
-    }
-}
-
 /* The pixel of row `row` of x, of W pixels, that tap s multiplies by pixel q of dy; or NULL. */
 static const uint16_t *pixel_of_x(const struct dims *d, const uint16_t *row, int64_t q, int64_t s)
 {
@@ -111,8 +98,8 @@ static void pair_x(const struct dims *d, const uint16_t *x, int64_t samples, int
     for (int64_t s = 0; s < d->S; s++)
         for (int64_t i = 0; i < samples * d->H; i++)
             for (int64_t q = 0; q < d->Q; q += 2, to += n)
-                cpu_conv_pairs_zip(pixel_of_x(d, x + i * d->W * d->C, q, s),
-                                   pixel_of_x(d, x + i * d->W * d->C, q + 1, s), n, to);
+                pairs_zip(pixel_of_x(d, x + i * d->W * d->C, q, s),
+                          pixel_of_x(d, x + i * d->W * d->C, q + 1, s), n, to);
 }
 
 static void pair_dy(const struct dims *d, const uint16_t *dy, int64_t samples, pair *to)
@@ -121,7 +108,7 @@ static void pair_dy(const struct dims *d, const uint16_t *dy, int64_t samples, p
         for (int64_t q = 0; q < d->Q; q += 2, to += d->K) {
             const uint16_t *at = dy + (i * d->Q + q) * d->K;
 
-            cpu_conv_pairs_zip(at, q + 1 < d->Q ? at + d->K : NULL, d->K, to);
+            pairs_zip(at, q + 1 < d->Q ? at + d->K : NULL, d->K, to);
         }
 }
 
