@@ -3,6 +3,7 @@
 #include "ranks.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -391,8 +392,8 @@ int ranks_open_fds(void)
 {
     int n = 0;
     DIR *d = opendir("/proc/self/fd");
-    while (readdir(d))
-        n++;
+    for (const struct dirent *e; (e = readdir(d));)
+        n += e->d_name[0] != '.' && (fcntl(atoi(e->d_name), F_GETFD) & FD_CLOEXEC);
     closedir(d);
     return n;
 }

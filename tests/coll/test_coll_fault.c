@@ -18,6 +18,9 @@ enum { BIG = 300000 };
 /* A prompt call takes far less than this, which is far more than a busy machine needs. */
 static const double promptly_s = 100;
 
+/* A rank that has lost another one stays so long for those that have not seen it yet. */
+static const double stay_s = 2;
+
 /* Another thread aborts the coll once a collective runs, or once all is over because another rank's
  * abort ended it. */
 
@@ -148,20 +151,20 @@ struct killing {
     _Atomic int *n_noticed; /* in memory that the forked ranks share */
 };
 
-/* A rank that frees its coll is gone, too, so it waits until all the others have seen which rank
- * went first. */
-static int wait_until_noticed(const struct killing *k, int n, struct verdict *v)
+/* A rank that frees its coll is gone, too, so it stays until all the others have seen which rank
+ * went first.  But one of them may wait for this rank's bytes: without a driver, which would tell
+ * it, it hears of the loss when this rank leaves. */
+static void wait_until_noticed(const struct killing *k, int n)
 {
     const int64_t t0 = clock_mono_ns();
 
     atomic_fetch_add(k->n_noticed, 1);
-    while (atomic_load(k->n_noticed) < n)
-        if (clock_since_s(t0) > promptly_s)
-            return unexpected(v, "%d of %d ranks noticed", atomic_load(k->n_noticed), n);
-        else
-            sched_yield();
-    return 0;
+    while (atomic_load(k->n_noticed) < n && clock_since_s(t0) < stay_s)
+        sched_yield();
 }
+
+/* "lost rank 1", "lost rank 2; also gone: rank 0, 1" */
+static int names_rank_1(const char *text) { return strstr(text, "rank 1") || strstr(text, ", 1"); }
 
 /* Rank 1 is killed between two collectives. */
 static int killed(struct coll *c, const void *arg, struct verdict *v)
@@ -177,12 +180,13 @@ static int killed(struct coll *c, const void *arg, struct verdict *v)
     int64_t t0 = clock_mono_ns();
     int64_t t = coll_allreduce(c, COLL_BULK, x, k->len, DTYPE_F32, 0, &err);
     int code = t < 0 ? (int)t : coll_wait(c, t, &err);
-    if (!rc && (code != ERR_PEER || !strstr(err.msg, "rank 1")))
+    if (!rc && (code != ERR_PEER || !names_rank_1(err.msg)))
         rc = unexpected(v, "rank 1 was killed, we saw %d %s", code, err.msg);
     if (!rc && clock_since_s(t0) > promptly_s)
         rc = unexpected(v, "noticed after %g s", clock_since_s(t0));
     free(x);
-    return rc ? rc : wait_until_noticed(k, coll_size(c) - 1, v);
+    wait_until_noticed(k, coll_size(c) - 1);
+    return rc;
 }
 
 static void test_peer_killed(void **state)

@@ -6,7 +6,9 @@
  * message again.
  *
  * Failure modes: what does not open, or has a number that was there, is dropped and posted again.
- * A message that the port could not send marks its rank: no further one is sent to it. */
+ * A message that the port could not send marks its rank: no further one is sent to it.  One that it
+ * could not receive has no sender; mostly the sender is gone, and its link tells so.  Its room is
+ * not used again, since nobody promises that the library has forgotten it: new room is made. */
 #include "coll/fabric/rail.h"
 
 #include <openssl/crypto.h>
@@ -65,6 +67,7 @@ struct rail {
     struct message *idle;     /* to send */
     struct message *unposted; /* to post, once the port takes it */
     int n_owing;
+    int64_t n_room, n_failed; /* messages to receive with; how many were replaced */
     _Atomic int64_t n_strangers;
 };
 
@@ -119,6 +122,21 @@ static int rail_make_room(struct rail *l, int count, struct message **list, stru
         list_push(list, &room->message[i]);
     }
     return 0;
+}
+
+static int rail_make_room_in(struct rail *l, struct err *err)
+{
+    l->n_room += RAIL_ROOM;
+    return rail_make_room(l, RAIL_ROOM, &l->unposted, err);
+}
+
+/* A message could not be received.  Where as many are lost as there was room for, it is not that a
+ * sender is gone. */
+static int rail_replace_room(struct rail *l, struct err *err)
+{
+    if (++l->n_failed > l->n_room)
+        return err_set(err, ERR_DEVICE, "libfabric: no message can be received");
+    return rail_make_room(l, 1, &l->unposted, err);
 }
 
 /* Post what can be posted.  The port has a limit, which may be lower than the room for all ranks.
@@ -179,7 +197,7 @@ static int rail_use(struct rail *l, int r, struct peer **out, struct err *err)
     if (rc < 0 || (*out)->has_room)
         return rc;
     (*out)->has_room = 1;
-    rc = rail_make_room(l, RAIL_ROOM, &l->unposted, err);
+    rc = rail_make_room_in(l, err);
     return rc == 0 ? rail_post(l, err) : rc;
 }
 
@@ -291,7 +309,7 @@ static int rail_arrived(struct rail *l, struct message *m, const struct fabric_d
     struct peer *p;
 
     if (d->outcome == FABRIC_FAILED)
-        return err_set(err, ERR_DEVICE, "libfabric: a message could not be received");
+        return rail_replace_room(l, err) < 0 ? err->code : rail_post(l, err);
     if (d->outcome == FABRIC_CANCELED) {
         list_push(&l->unposted, m);
         return rail_post(l, err);
@@ -443,7 +461,7 @@ int rail_begin(struct rail *l, struct err *err)
     int rc = rail_make_room(l, OUT, &l->idle, err);
 
     if (rc == 0)
-        rc = rail_make_room(l, RAIL_ROOM, &l->unposted, err);
+        rc = rail_make_room_in(l, err);
     return rc == 0 ? rail_post(l, err) : rc;
 }
 
