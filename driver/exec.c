@@ -1,7 +1,8 @@
 /* exec - a queue of lines, and a thread that starts the command and writes to it.
  *
  * Happy path: exec_hear -> queue -> exec_take -> exec_write to a pipe.  Each write wakes the
- * command, on a processor on which a rank may be training.  So rows are gathered.
+ * command, on a processor on which a rank may be training.  So rows are gathered.  A line stays in
+ * the batch until the command has read it: what lies in the pipe of one that ends goes to the next.
  *
  * Failure modes.  The command ends: the pipe breaks, or minder_reap tells; rest, then begin again.
  * The command does not read: the pipe is full, poll waits, and the queue fills up.  It does not end
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -55,9 +57,9 @@ struct exec {
 
     /* The thread's. */
     struct minder minder;
-    int fd;           /* the command's input; -1: it does not run */
-    struct buf batch; /* lines under way */
-    size_t n_done;    /* bytes of them that this command has taken */
+    int fd;           /* the command's input; -1: it does not run, or its input has ended */
+    struct buf batch; /* lines under way: this command has not read the first of them wholly */
+    size_t n_done;    /* bytes of them that were written to this command's pipe */
     int64_t begun_ns, pause_ms;
     int64_t due_ns; /* the next command begins then */
 };
@@ -144,16 +146,52 @@ static int exec_take(struct exec *x, int64_t until_ns)
     }
     x->is_urgent = x->queue.len > 0;
     pthread_mutex_unlock(&x->lock);
-    return x->batch.len > 0;
+    return x->batch.len > x->n_done;
 }
 
 /* ---- the command ---- */
 
+/* Drop the lines that the command has read.  One that it has read in part stays whole. */
+static void exec_drop_read(struct exec *x)
+{
+    const uint8_t *end;
+    int n_unread;
+    size_t n;
+
+    if (x->fd < 0 || ioctl(x->fd, FIONREAD, &n_unread) < 0)
+        return;
+    n = x->n_done - (size_t)min_i64((int64_t)x->n_done, n_unread);
+    end = n ? memrchr(x->batch.data, '\n', n) : NULL;
+    if (!end)
+        return;
+    n = (size_t)(end - x->batch.data) + 1;
+    buf_consume(&x->batch, n);
+    x->n_done -= n;
+}
+
 static void exec_close(struct exec *x)
 {
+    exec_drop_read(x);
     if (x->fd >= 0)
         close(x->fd);
     x->fd = -1;
+    x->n_done = 0;
+}
+
+/* End the command's input.  A pipe's end for reading takes the place of the one for writing, so
+ * that exec_drop_read can still tell what was read. */
+static void exec_end_input(struct exec *x)
+{
+    char path[64];
+    int fd;
+
+    if (x->fd < 0)
+        return;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", x->fd);
+    fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    exec_drop_read(x);
+    close(x->fd);
+    x->fd = fd;
 }
 
 /* Rest before the next command begins; longer, if this one did not live long. */
@@ -170,16 +208,6 @@ static void exec_rest(struct exec *x, const char *why)
              (long long)x->pause_ms / 1000);
 }
 
-/* The next command gets the line again that this one has not taken wholly. */
-static void exec_drop_taken(struct exec *x)
-{
-    const uint8_t *end = x->n_done ? memrchr(x->batch.data, '\n', x->n_done) : NULL;
-
-    if (end)
-        buf_consume(&x->batch, (size_t)(end - x->batch.data) + 1);
-    x->n_done = 0;
-}
-
 static void exec_begin(struct exec *x)
 {
     struct minder_command command = {.argv = {"/bin/sh", "-c", x->script, "sh", x->run, x->run_dir},
@@ -189,7 +217,6 @@ static void exec_begin(struct exec *x)
     int ends[2], rc;
 
     x->begun_ns = x->due_ns = clock_mono_ns();
-    exec_drop_taken(x);
     if (pipe2(ends, O_CLOEXEC) < 0) {
         exec_rest(x, strerror(errno));
         return;
@@ -302,10 +329,8 @@ static void exec_write(struct exec *x)
         return;
     }
     x->n_done += n > 0 ? (size_t)n : 0;
-    if (x->n_done == x->batch.len) {
-        buf_clear(&x->batch);
-        x->n_done = 0;
-    }
+    if (x->n_done == x->batch.len)
+        exec_drop_read(x);
 }
 
 /* One step: 0: there is nothing more to do. */
@@ -315,7 +340,7 @@ static int exec_go_on(struct exec *x)
 
     if (exec_is_late(x))
         return 0;
-    if (!x->batch.len && !exec_take(x, now + EXEC_GATHER_MS * INT64_C(1000000))) {
+    if (x->n_done == x->batch.len && !exec_take(x, now + EXEC_GATHER_MS * INT64_C(1000000))) {
         exec_look(x);
         return !exec_is_ending(x);
     }
@@ -352,11 +377,12 @@ static int exec_terminate(struct exec *x)
 /* End the command: its input ends, then SIGTERM, then SIGKILL. */
 static void exec_stop(struct exec *x)
 {
-    exec_close(x);
+    exec_end_input(x);
     exec_be_patient(x);
     if (minder_n_running(&x->minder) && !exec_terminate(x))
         exec_signal(x, SIGKILL);
     minder_end(&x->minder, EXEC_TERM_MS, 1);
+    exec_close(x);
 }
 
 /* Tell those who wait. */
@@ -455,7 +481,7 @@ static void exec_tell(const struct exec *x)
 {
     int64_t n = x->n_lost_all;
 
-    for (size_t i = x->n_done; i < x->batch.len; i++)
+    for (size_t i = 0; i < x->batch.len; i++)
         n += x->batch.data[i] == '\n';
     for (size_t i = 0; i < x->queue.len; i++)
         n += x->queue.data[i] == '\n';

@@ -4,15 +4,15 @@
  * `sh -c` runs it, with DPTRAIN_RUN (the run directory's last part) and DPTRAIN_RUN_DIR in its
  * environment, and with both its outputs on the driver's standard error.  A thread of its own feeds
  * it, so it holds up nothing.  A command that has ended is started again, after a pause of 1 s,
- * which doubles up to 60 s until one has lived for a minute; the line that it had not taken wholly
- * is given again.  Rows are gathered for EXEC_GATHER_MS, and go at once with the next event or the
+ * which doubles up to 60 s until one has lived for a minute; the lines that it had not read wholly
+ * are given again.  Rows are gathered for EXEC_GATHER_MS, and go at once with the next event or the
  * end.  Meanwhile, and where it reads too slowly, EXEC_QUEUE bytes of lines wait for it.
  * More are lost: they are counted, and a `warning` line with their number stands in their place.
  *
  * Life:    exec_new -> exec_hear ... -> exec_end -> exec_await ... -> exec_free.  At the end the
  *          command gets what is queued, then the end of its input.  After its grace it gets
  *          SIGTERM, and SIGKILL EXEC_TERM_MS later.  exec_hasten shortens the grace.  It gets
- *          SIGTERM, too, when the driver is killed.
+ *          SIGTERM, too, when the driver is killed.  The log tells how many lines it did not read.
  * Threads: one at a time.
  * Errors:  exec_new: ERR_IO, ERR_NOMEM.  A command that cannot be started is tried again, and the
  *          log says so. */

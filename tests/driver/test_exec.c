@@ -61,22 +61,53 @@ static void test_lines(void **state)
     assert_text("got", "{\"event\":\"start\"}\n{\"event\":\"row\"}\n");
 }
 
-/* The first command takes a line and dies; the second gets what follows. */
+/* The first command reads a line and dies; the second gets what follows, also what lay in the pipe
+ * of the first. */
 static void test_dies(void **state)
 {
-    struct exec *x = begin("if [ -e first ]; then cat > second; else head -n1 > part; "
-                           "mv part first; kill -KILL $$; fi");
+    struct exec *x = begin("if [ -e first ]; then cat > second; else read a; echo $a > part; "
+                           "mv part first; while [ ! -e go ]; do sleep 0.01; done; "
+                           "kill -KILL $$; fi");
 
     (void)state;
     say(x, "one");
     await("first");
-    usleep(50000); /* it is dead; what it was given in between would be lost with it */
     say(x, "two");
+    usleep(100000); /* it is in the pipe */
+    write_text("go", "");
     await("second"); /* after a pause */
     say(x, "three");
     exec_free(x);
     assert_text("first", "one\n");
     assert_text("second", "two\nthree\n");
+}
+
+/* The log tells what a command leaves unread at the end. */
+static void test_leaves_some(void **state)
+{
+    struct exec *x = begin("read a; touch began; while [ ! -e go ]; do sleep 0.01; done; "
+                           "read b; echo $b > part; mv part got");
+    char text[512] = "";
+    FILE *log = tmpfile();
+    const int kept = dup(STDERR_FILENO);
+
+    (void)state;
+    assert_true(log && kept >= 0);
+    say(x, "one");
+    await("began");
+    say(x, "two");
+    say(x, "three");
+    say(x, "four");
+    exec_end(x);
+    usleep(100000); /* its input has ended */
+    write_text("go", "");
+    assert_true(dup2(fileno(log), STDERR_FILENO) >= 0);
+    exec_free(x);
+    assert_true(dup2(kept, STDERR_FILENO) >= 0 && close(kept) == 0);
+    assert_text("got", "two\n");
+    assert_true(pread(fileno(log), text, sizeof text - 1, 0) > 0);
+    assert_non_null(strstr(text, "the command did not get 2 lines"));
+    fclose(log);
 }
 
 /* Lines that find no room are counted, and the warning stands in their place. */
@@ -296,6 +327,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_lines, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_dies, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_leaves_some, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_slow, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_rows_are_gathered, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_dies_within_a_batch, folder_setup, folder_teardown),
