@@ -195,7 +195,13 @@ static int is_among_best(const struct ckpt_content *c, int64_t step)
     return n > 0;
 }
 
-/* Remove the generations beyond `keep`, but never `name`, one of the best, nor one where somebody
+/* 1: the generation stays, however old it is. */
+static int ckpt_stays(const struct ckpt_content *c, int64_t step)
+{
+    return (c->back_to > 0 && step == c->back_to) || is_among_best(c, step);
+}
+
+/* Remove the generations beyond `keep`, but never `name`, one that c names, nor one where somebody
  * put other files.  A failure here loses nothing: a later save tries again. */
 static void ckpt_prune(const char *run_dir, const char *folder, const char *name,
                        const struct ckpt_content *c, int keep)
@@ -209,7 +215,7 @@ static void ckpt_prune(const char *run_dir, const char *folder, const char *name
     for (int i = 0; i < n; i++) {
         char *path;
 
-        if (!strcmp(g[i].name, name) || ++kept <= keep || is_among_best(c, g[i].step))
+        if (!strcmp(g[i].name, name) || ++kept <= keep || ckpt_stays(c, g[i].step))
             continue;
         path = xasprintf("%s/%s", folder, g[i].name);
         if (!is_shared(path)) {

@@ -86,6 +86,7 @@ struct ckpt_content {
     const char *beside; /* the folder whose tokenizer is copied (ckpt/beside.h); NULL: none */
     int64_t best[CKPT_MOST_BEST]; /* [n_best] steps of generations that stay, the best first */
     int n_best;
+    int64_t back_to;               /* the step of one more generation that stays; 0: none */
     const struct st_tensor *model; /* [n_model] */
     int n_model;
     const struct st_tensor *optimizer; /* [n_optimizer] */
@@ -105,12 +106,11 @@ struct ckpt_content {
 enum { CKPT_UNLINKED = 1 }; /* an outcome: the generation is written, a link to it is not */
 
 /* Write a generation, point `best` to the first of c->best that is there, and remove old ones; the
- * newest `keep` (>= 1) and those in c->best stay.  So does one where somebody put other files; if
- * it is of the same step, it becomes replaced-step-N.  *path: its folder, absolute or as run_dir
- * is, heap; set unless it fails.  A generation of the same step is replaced. 0, or CKPT_UNLINKED,
- * and then *err says why.  Fails with ERR_IO: which file, and why; ERR_REFUSED: another driver owns
- * run_dir (ckpt/owner.h).
- */
+ * newest `keep` (>= 1), those in c->best and that of c->back_to stay.  So does one where somebody
+ * put other files; if it is of the same step, it becomes replaced-step-N.  *path: its folder,
+ * absolute or as run_dir is, heap; set unless it fails.  A generation of the same step is replaced.
+ * 0, or CKPT_UNLINKED, and then *err says why.  Fails with ERR_IO: which file, and why;
+ * ERR_REFUSED: another driver owns run_dir (ckpt/owner.h). */
 int ckpt_save(const char *run_dir, const struct ckpt_content *c, int keep, char **path,
               struct err *err);
 

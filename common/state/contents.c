@@ -243,6 +243,7 @@ int contents_set_state(struct contents *c, const struct state *s, int n_ranks, s
 
     c->files.state = s->at;
     c->files.state.n_ranks = n_ranks;
+    c->files.back_to = ckpt_plan_newest(&s->plan, s->at.step);
     if (!from)
         return 0;
     if (backend_copy_out(s->backend, loop, from, sizeof loop, err) < 0)

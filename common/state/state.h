@@ -15,6 +15,7 @@
 
 #include "backend/backend.h"
 #include "ckpt/ckpt.h"
+#include "ckpt/plan.h"
 #include "coll/coll.h"
 #include "job/job.h"
 #include "optim/slot.h"
@@ -49,6 +50,9 @@ struct state {
     const char *class_names;    /* ckpt_content's, set by the owner; borrowed */
     const char *config;         /* likewise */
     const char *adapter_config; /* likewise */
+    /* Set by the owner if the ranks may go back to planned checkpoints, of which the newest stays;
+     * else all zero. */
+    struct ckpt_plan plan;
     /* Of a job with model.import: its tensors that no slot holds are part of the model's file. */
     const struct import_network *network; /* likewise; or NULL */
 };

@@ -67,4 +67,8 @@ void trainer_describe(struct trainer *t)
     t->state->adapter_config = classes_keep(t, &adapters);
     if (import_options_of(&t->job->model))
         t->state->network = import_options_of(&t->job->model)->network;
+    if (t->job->train.on_spike == SPIKE_REWIND)
+        t->state->plan = (struct ckpt_plan){.every_steps = t->job->checkpoint.every_steps,
+                                            .every_epochs = t->job->checkpoint.every_epochs,
+                                            .steps_per_epoch = t->steps_per_epoch};
 }

@@ -9,8 +9,9 @@
  * Going back, all ranks take the state of the newest checkpoint, but not its position: the samples
  * of the steps since then are left out, as Chowdhery and others did (2022, "PaLM", section 5.1).
  * The losses are those of the checkpoint, too, since the next ones are to be like them.  Only
- * checkpoints by checkpoint.every_steps and every_epochs count: those of a stop or of an operator
- * would make a resumed run go back elsewhere.
+ * planned checkpoints count (ckpt/plan.h): those of a stop or of an operator would make a resumed
+ * run, or one that is computed again, go back elsewhere.  The newest planned one is kept beyond
+ * checkpoint.keep.
  *
  * On CPUs the spike's own update is left out in any case.  So if a rank is lost while all go back,
  * each other rank holds either the state before the step, and makes it again, or as rank 0 the
@@ -151,40 +152,11 @@ static void spike_go_on(struct ckpt_state *at, const struct ckpt_state *here)
     at->epoch_skipped += then.epoch_skipped;
 }
 
-/* The step of the checkpoint that is due by its steps after `due` of them.  At an epoch's end it
- * comes a step later, unless the epoch itself is saved. */
-static int64_t spike_written_at(const struct trainer *t, int64_t due, int64_t by_epochs)
-{
-    const int is_late =
-        due > 0 && due % t->steps_per_epoch == 0 && !(by_epochs > 0 && due % by_epochs == 0);
-
-    return due + is_late;
-}
-
-/* The step of the newest checkpoint by the job's plan; 0: none is due yet. */
-static int64_t spike_find_back(const struct trainer *t)
-{
-    const int64_t done = t->spike.step, by_steps = t->job->checkpoint.every_steps,
-                  by_epochs = t->job->checkpoint.every_epochs * t->steps_per_epoch;
-    int64_t back_to = 0;
-
-    if (by_steps > 0) {
-        const int64_t due = done / by_steps * by_steps;
-
-        back_to = spike_written_at(t, due, by_epochs);
-        if (back_to > done)
-            back_to = spike_written_at(t, due - by_steps, by_epochs);
-    }
-    if (by_epochs > 0)
-        back_to = max_i64(back_to, done / by_epochs * by_epochs);
-    return back_to;
-}
-
 int spike_rewind(struct trainer *t, struct err *err)
 {
     const struct ckpt_state here = t->state->at;
-    int is_loaded, rc = trainer_go_back(t, spike_find_back(t), &is_loaded, err);
-    int64_t back_to;
+    int64_t back_to = ckpt_plan_newest(&t->state->plan, t->spike.step);
+    int is_loaded, rc = trainer_go_back(t, back_to, &is_loaded, err);
 
     if (rc < 0 && !is_loaded) {
         t->state->at = t->o.plugin ? here : t->spike_at;

@@ -114,7 +114,7 @@ void trainer_open_outputs(struct trainer *t);
 /* Note the shape of a sample's outputs.  g: the network with a batch of 1. */
 void trainer_note_outputs(struct trainer *t, const struct graph *g);
 /* Give the state what its checkpoints tell beside tensors: the classes' names, and the config.json
- * of transformers. */
+ * of transformers; and the plan by which one of them stays. */
 void trainer_describe(struct trainer *t);
 
 /* 1: parts of the state are on other ranks. */

@@ -17,6 +17,7 @@
 
 static int64_t best[CKPT_MOST_BEST]; /* [n_best]: what the next saves keep beside the newest */
 static int n_best;
+static int64_t back_to; /* likewise; 0: none */
 static char run[64];
 static char warnings[4096];
 static const struct hash128 data = {0x1234, 0xfedcba9876543210};
@@ -25,6 +26,7 @@ static int make_run(void **state)
 {
     (void)state;
     n_best = 0;
+    back_to = 0;
     strcpy(run, "/tmp/dptrain-ckpt-XXXXXX");
     warnings[0] = 0;
     return mkdtemp(run) ? 0 : -1;
@@ -72,6 +74,7 @@ static int save_in(const char *folder, int64_t step, int keep, struct err *err)
         .optimizer = &momentum,
         .n_optimizer = 1,
         .n_best = n_best,
+        .back_to = back_to,
     };
     char *path = NULL;
     int rc;
@@ -170,6 +173,24 @@ static void test_best(void **state)
     assert_best("step-00000030");
     assert_true(is_there("step-00000030") && is_there("step-00000050"));
     assert_false(is_there("step-00000020") || is_there("step-00000040"));
+}
+
+/* The generation to which the run may go back stays until it is another one. */
+static void test_back_to(void **state)
+{
+    (void)state;
+    save(0, 1);
+    save(50, 1);
+    assert_false(is_there("step-00000000"));
+    back_to = 50;
+    save(57, 1);
+    save(60, 1);
+    assert_true(is_there("step-00000050") && is_there("step-00000060"));
+    assert_false(is_there("step-00000057"));
+    back_to = 75;
+    save(75, 1);
+    assert_true(is_there("step-00000075"));
+    assert_false(is_there("step-00000050") || is_there("step-00000060"));
 }
 
 static void test_save_keep_latest(void **state)
@@ -521,6 +542,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_save_keep_latest),
         CASE(test_best),
+        CASE(test_back_to),
         CASE(test_same_step_again),
         CASE(test_fingerprint_of_the_data),
         CASE(test_best_of_an_older_version),

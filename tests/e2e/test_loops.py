@@ -166,6 +166,11 @@ class Spikes(Loops):
         with open(self.path(run, "metrics.csv"), encoding="ascii", newline="") as file:
             return [float(row["loss"]) for row in csv.DictReader(file)]
 
+    def checkpoints(self, run):
+        """The steps of those that are left."""
+        return sorted(int(name[5:]) for name in os.listdir(self.path(run, "checkpoints"))
+                      if name.startswith("step-"))
+
     def test_warn(self):
         self.train(run="none", n=1)
         self.train(job={"train.on_spike": "warn"}, n=1)
@@ -216,6 +221,18 @@ class Spikes(Loops):
                 with self.subTest(run):
                     self.spike(run)
                     self.assertEqual(self.weights(run), want)
+
+    def test_few_checkpoints(self):
+        """The checkpoint to which a resumed run goes back stays, also if a newer one is the only
+        one that is kept."""
+        job = {"train.on_spike": "rewind", "checkpoint.keep": 1}
+        self.train(job=job, n=1)
+        self.train(job={**job, "train.max_steps": 55}, n=1, run="cut")
+        self.assertEqual(self.checkpoints("cut"), [50, 55])
+        self.train("--resume", job={**job, "train.max_steps": 0}, n=1, run="cut")
+        self.assertEqual(self.spike("cut")["back_to"], 50)
+        self.assertEqual(self.weights("cut"), self.weights("run"))
+        self.assertEqual(self.checkpoints("cut"), [100])
 
     def test_refused(self):
         driver = self.train(job={"train.on_spike": "rewind", "strategy.zero": 2}, status=USAGE)
