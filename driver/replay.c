@@ -15,6 +15,7 @@
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/util.h"
+#include "ckpt/ckpt.h"
 #include "data/sampler.h"
 #include "driver/again.h"
 #include "driver/ask.h"
@@ -71,6 +72,21 @@ static int replay_load(struct replay *r, struct err *err)
     return rc < 0 ? rc : 0;
 }
 
+static int replay_goes_back(const struct replay *r)
+{
+    return r->job->train.on_spike == SPIKE_REWIND;
+}
+
+/* The step of the checkpoint from which `step` is computed; 0: there is none. */
+static int64_t replay_find_from(const struct replay *r, int64_t step)
+{
+    const struct ckpt_plan plan = {.every_steps = r->job->checkpoint.every_steps,
+                                   .every_epochs = r->job->checkpoint.every_epochs,
+                                   .steps_per_epoch = ckpt_steps_per_epoch(r->run)};
+
+    return shadow_checkpoint(r->run, step, replay_goes_back(r) ? &plan : NULL);
+}
+
 /* Find the steps that are to be computed. */
 static int replay_plan(struct replay *r, struct err *err)
 {
@@ -82,11 +98,12 @@ static int replay_plan(struct replay *r, struct err *err)
         return err_set(err, ERR_CONFIG,
                        "--step %lld: the run in %s has done %lld steps, as far as its files tell",
                        (long long)r->step, r->run, (long long)last);
-    r->from = shadow_checkpoint(r->run, r->step);
+    r->from = replay_find_from(r, r->step);
     r->to = at < r->hashes.n_rows ? series_step(&r->hashes, at) : r->step;
     if (r->from == 0 && r->step > 1)
-        log_warn("no checkpoint of a step before %lld is left in %s (checkpoint.keep): the steps "
+        log_warn("no checkpoint%s of a step before %lld is left in %s (checkpoint.keep): the steps "
                  "from the first one on are computed",
+                 replay_goes_back(r) ? " by checkpoint.every_steps or every_epochs" : "",
                  (long long)r->step, r->run);
     if (r->from > 0 && shadow_check(r->run, r->from, err) < 0)
         return err_wrap(err, "the checkpoint before step %lld", (long long)r->step);
@@ -405,6 +422,8 @@ static int replay_do(struct replay *r, struct again *a, struct err *err)
 
     if (rc == 0)
         rc = replay_compute_all(r, path, a, err);
+    if (rc == 0)
+        rc = shadow_check_backs(r->run, path, err);
     free(path);
     return rc == 0 ? replay_take(r, a, err) : rc;
 }
@@ -450,17 +469,14 @@ int replay_step(const struct options *o, const char *run, int64_t step, struct a
 int replay_steps(const struct options *o, const char *run, struct span_of_steps steps,
                  const char *const *sets, struct again *a, const char *name, struct err *err)
 {
-    struct replay r = {.options = o,
-                       .run = run,
-                       .name = name,
-                       .sets = sets,
-                       .step = steps.to,
-                       .from = shadow_checkpoint(run, steps.past + 1),
-                       .to = steps.to};
+    struct replay r = {
+        .options = o, .run = run, .name = name, .sets = sets, .step = steps.to, .to = steps.to};
     int rc = replay_load(&r, err);
 
     if (rc == 0)
         rc = replay_choose_ranks(&r, err);
+    if (rc == 0)
+        r.from = replay_find_from(&r, steps.past + 1);
     if (rc == 0 && r.from > 0 && shadow_check(run, r.from, err) < 0)
         rc = err_wrap(err, "the checkpoint of step %lld", (long long)r.from);
     if (rc == 0) {

@@ -29,7 +29,12 @@ static char *shadow_folder(const char *run, int64_t step)
     return xasprintf("%s/checkpoints/step-%08lld", run, (long long)step);
 }
 
-int64_t shadow_checkpoint(const char *run, int64_t step)
+static int is_planned(const struct ckpt_plan *plan, int64_t step)
+{
+    return !plan || ckpt_plan_newest(plan, step) == step;
+}
+
+int64_t shadow_checkpoint(const char *run, int64_t step, const struct ckpt_plan *plan)
 {
     char *path = generations_folder(run);
     struct generation *g = NULL;
@@ -42,7 +47,7 @@ int64_t shadow_checkpoint(const char *run, int64_t step)
     for (int i = 0; i < n && newest == 0; i++) {
         char *folder = shadow_folder(run, g[i].step);
 
-        if (g[i].step < step && ckpt_is_folder(folder))
+        if (g[i].step < step && is_planned(plan, g[i].step) && ckpt_is_folder(folder))
             newest = g[i].step;
         free(folder);
     }
@@ -102,7 +107,7 @@ int64_t shadow_last_step(const char *run)
 
     (void)shadow_read_events(run, &p, &ignored);
     buf_fini(&p.kept);
-    return max_i64(p.last, shadow_checkpoint(run, INT64_MAX));
+    return max_i64(p.last, shadow_checkpoint(run, INT64_MAX, NULL));
 }
 
 /* ---- making ---- */
@@ -203,6 +208,79 @@ int shadow_make(const char *run, int64_t step, const char *path, struct err *err
     buf_fini(&p.kept);
     free(checkpoints);
     free(events);
+    return rc;
+}
+
+/* ---- going back ---- */
+
+struct back {
+    int64_t from, to; /* steps */
+};
+
+struct backs {
+    struct back *back;
+    int n, room;
+};
+
+static void shadow_take_back(void *arg, const char *line, size_t len)
+{
+    struct backs *b = arg;
+    json_t *o = strstr(line, "\"spike\"") ? json_loads(line, 0, NULL) : NULL;
+    const char *event = json_string_value(json_object_get(o, "event"));
+    const json_t *to = json_object_get(o, "back_to");
+
+    (void)len;
+    if (event && !strcmp(event, "spike") && json_is_integer(to)) {
+        if (b->n == b->room) {
+            b->room = b->room ? 2 * b->room : 8;
+            b->back = xrealloc(b->back, (size_t)b->room * sizeof *b->back);
+        }
+        b->back[b->n++] =
+            (struct back){json_integer_value(json_object_get(o, "step")), json_integer_value(to)};
+    }
+    json_decref(o);
+}
+
+static int shadow_read_backs(const char *run, struct backs *b, struct err *err)
+{
+    char *path = xasprintf("%s/events.jsonl", run);
+    const int rc = lines_each(path, shadow_take_back, b, err);
+
+    free(path);
+    return rc;
+}
+
+/* Where the run went back to from the step, the last time that it did; -1: it did not. */
+static int64_t shadow_find_back(const struct backs *b, int64_t from)
+{
+    int i = b->n;
+
+    while (i > 0 && b->back[i - 1].from != from)
+        i--;
+    return i > 0 ? b->back[i - 1].to : -1;
+}
+
+int shadow_check_backs(const char *run, const char *path, struct err *err)
+{
+    struct backs was = {NULL}, is = {NULL};
+    int rc = shadow_read_backs(run, &was, err);
+
+    if (rc == 0)
+        rc = shadow_read_backs(path, &is, err);
+    for (int i = 0; i < is.n && rc == 0; i++) {
+        const struct back *b = &is.back[i];
+        const int64_t to = shadow_find_back(&was, b->from);
+
+        if (to >= 0 && to != b->to)
+            rc = err_set(err, ERR_CONFIG,
+                         "after the spike of step %lld the run went back to step %lld, and its job "
+                         "goes back to step %lld: the run lacked that checkpoint, or had another "
+                         "checkpoint.every_steps or every_epochs, so the steps after the spike "
+                         "cannot be computed again",
+                         (long long)b->from, (long long)to, (long long)b->to);
+    }
+    free(was.back);
+    free(is.back);
     return rc;
 }
 

@@ -148,6 +148,8 @@ int ckpt_is_folder(const char *folder);
 int ckpt_find_best(const char *run_dir, char **path, struct err *err);
 /* How many ranks wrote the newest generation whose state.json can be read; 0: there is none. */
 int ckpt_n_ranks(const char *run_dir);
+/* The number of steps of an epoch, by the same generation; 0: there is none. */
+int64_t ckpt_steps_per_epoch(const char *run_dir);
 
 /* The run has written a checkpoint of `step`.  Fails with ERR_CONFIG if there is no checkpoint at
  * all now, damaged or not, and says what stands in the place of their folder; or if that cannot be

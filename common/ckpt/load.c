@@ -204,11 +204,11 @@ int ckpt_find_best(const char *run_dir, char **path, struct err *err)
     return rc;
 }
 
-int ckpt_n_ranks(const char *run_dir)
+/* *s: of the newest generation whose state.json can be read; all zero: there is none. */
+static void read_newest_state(const char *run_dir, struct ckpt_state *s)
 {
     char *folder = generations_folder(run_dir);
     struct generation *g = NULL;
-    struct ckpt_state s = {0};
     struct err ignored;
     int n = 0, is_read = 0;
 
@@ -217,12 +217,29 @@ int ckpt_n_ranks(const char *run_dir)
         char *from = xasprintf("%s/%s", folder, g[i].name);
         struct ckpt_hashes of;
 
-        is_read = ckpt_read_state(from, &s, &of, &ignored) == 0;
+        is_read = ckpt_read_state(from, s, &of, &ignored) == 0;
         free(from);
     }
+    if (!is_read)
+        *s = (struct ckpt_state){0};
     free(g);
     free(folder);
-    return is_read ? s.n_ranks : 0;
+}
+
+int ckpt_n_ranks(const char *run_dir)
+{
+    struct ckpt_state s;
+
+    read_newest_state(run_dir, &s);
+    return s.n_ranks;
+}
+
+int64_t ckpt_steps_per_epoch(const char *run_dir)
+{
+    struct ckpt_state s;
+
+    read_newest_state(run_dir, &s);
+    return s.steps_per_epoch;
 }
 
 /* ---- the newest ---- */

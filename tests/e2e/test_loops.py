@@ -171,6 +171,12 @@ class Spikes(Loops):
         return sorted(int(name[5:]) for name in os.listdir(self.path(run, "checkpoints"))
                       if name.startswith("step-"))
 
+    def replay(self, run, step, status=FINISHED):
+        daemon = self.start([dp.DRIVER, "replay", run, "--step", str(step), "--log-format", "json",
+                             "--nranks", "1", *dp.EXACT])
+        self.assert_exit(daemon, status)
+        return daemon
+
     def test_warn(self):
         self.train(run="none", n=1)
         self.train(job={"train.on_spike": "warn"}, n=1)
@@ -233,6 +239,39 @@ class Spikes(Loops):
         self.assertEqual(self.spike("cut")["back_to"], 50)
         self.assertEqual(self.weights("cut"), self.weights("run"))
         self.assertEqual(self.checkpoints("cut"), [100])
+
+    def test_replayed(self):
+        """A step behind the spike is the same when it is computed again, although an operator's
+        checkpoint is the newest one before it."""
+        job = {**self.JOB, **dp.PATIENT, "train.on_spike": "rewind", "checkpoint.hashes": 20,
+               "strategy.shards": 2}
+        driver = self.driver("--local", *dp.EXACT, "--run-dir", "run", *dp.freezing(1, 56), n=2,
+                             job=job)
+        self.wait_event("inject", run="run")
+        self.assert_exit(self.start([dp.DRIVER, "checkpoint-now", "--run-dir", "run"]), FINISHED)
+        self.wake(self.local_pid(1), run="run")
+        self.assert_exit(driver, FINISHED)
+        self.assertEqual(self.spike("run")["back_to"], 50)
+        asked, = set(self.checkpoints("run")) - {25, 50, 75, 100}
+        self.assertIn(asked, (57, 58))
+        for first in (50, 25, 0):
+            with self.subTest(first):
+                told = json.loads(self.replay("run", 62).out)
+                self.assertEqual((told["from"], told["to"], told["same"]), (first, 80, True))
+            if first:
+                shutil.rmtree(self.path("run/checkpoints", f"step-{first:08}"))
+
+    def test_not_replayed(self):
+        """A run that went back elsewhere, because a checkpoint was missing, is not said to differ:
+        its steps cannot be computed again."""
+        job = {"train.on_spike": "rewind", "checkpoint.hashes": 20}
+        self.train(job={**job, "train.max_steps": 55}, n=1)
+        shutil.rmtree(self.path("run/checkpoints/step-00000050"))
+        self.train("--resume", job={**job, "train.max_steps": 0}, n=1)
+        self.assertEqual(self.spike("run")["back_to"], 55)
+        self.assertIn("after the spike of step 60 the run went back to step 55, and its job goes "
+                      "back to step 50", self.replay("run", 62, status=USAGE).text)
+        self.assertIs(json.loads(self.replay("run", 40).out)["same"], True)
 
     def test_refused(self):
         driver = self.train(job={"train.on_spike": "rewind", "strategy.zero": 2}, status=USAGE)
