@@ -161,6 +161,7 @@ int trainer_checkpoint(struct trainer *t, int is_last, struct report *done, stru
 {
     done->checkpoint.step = t->state->at.step;
     begin_due(t, t->state->at.step);
+    spike_make_due(t);
     if (!t->saver && !trainer_is_divided(t))
         return 0;
     t->hooks.at(t->hooks.arg, PHASE_CHECKPOINT, 0, t->state->at.step, -1);

@@ -200,6 +200,7 @@ static int train_resume(struct trainer *t, const char *run_dir, struct err *err)
         t->state->at.data = t->fingerprint; /* an old checkpoint has none */
     if (rc == 0) {
         t->loaded_step = t->state->at.step;
+        spike_make_due(t);
         tell_change(t, c, run_dir);
         tell_course(t, run_dir);
     }

@@ -152,6 +152,14 @@ static void spike_go_on(struct ckpt_state *at, const struct ckpt_state *here)
     at->epoch_skipped += then.epoch_skipped;
 }
 
+void spike_make_due(struct trainer *t)
+{
+    const int64_t next = t->state->at.step + 1;
+
+    if (ckpt_plan_newest(&t->state->plan, next) == next)
+        trainer_make_checkpoint_due(t, next);
+}
+
 int spike_rewind(struct trainer *t, struct err *err)
 {
     const struct ckpt_state here = t->state->at;

@@ -100,6 +100,9 @@ double spike_limit(const struct trainer *t);
  * back because of it: the step counts as one that was not applied, and spike_rewind follows once it
  * is added up. */
 int spike_judge(struct trainer *t, struct step_result *s);
+/* The run goes on, or goes on after a checkpoint: make the one due that is planned for the next
+ * step, as the plan must not depend on where the run was stopped or saved. */
+void spike_make_due(struct trainer *t);
 /* All ranks take the state of an earlier checkpoint, but go on with the step that follows here. */
 int spike_rewind(struct trainer *t, struct err *err);
 /* All ranks take the state of rank 0's checkpoint of this step, with its position; if that is

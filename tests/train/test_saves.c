@@ -254,6 +254,56 @@ static void test_last_step_of_divided_state(void **state)
     want_all_of_last_step(*state, SHORT "strategy: {zero: 2}\n");
 }
 
+/* ---- checkpoints to which all ranks may go back ---- */
+
+#define BACK(keep)                                                        \
+    "model: {arch: mlp, hidden: [8], batch_norm: true}\n"                 \
+    "data: {format: digits, samples: 320, validation_samples: 10}\n"      \
+    "train: {global_batch: 10, on_spike: rewind}\noptimizer: {lr: 0.1}\n" \
+    "checkpoint: {every_epochs: 0, every_steps: 16, keep: " keep "}\n"
+
+static int is_saved_at(const char *dir, int64_t step)
+{
+    char *path = xasprintf("%s/checkpoints/step-%08lld", dir, (long long)step);
+    const int is = ckpt_is_folder(path);
+
+    free(path);
+    return is;
+}
+
+/* The run stops at an epoch's end, after which a checkpoint is planned. */
+static void test_planned_after_resume(void **state)
+{
+    const char *dir = *state;
+    static struct run_result r;
+    struct run_plan plan = {.job = BACK("100"), .n_ranks = 2, .n_epochs = 1, .run_dir = dir};
+
+    run_job_ok(&plan, &r);
+    assert_true(is_saved_at(dir, 16) && is_saved_at(dir, 32));
+    plan.resume = 1;
+    run_job_ok(&plan, &r);
+    assert_true(is_saved_at(dir, 33) && is_saved_at(dir, 48) && is_saved_at(dir, 64));
+    assert_false(is_saved_at(dir, 34));
+}
+
+/* The newest planned one stays beside the newest. */
+static void test_planned_is_kept(void **state)
+{
+    const char *dir = *state;
+    static struct run_result r;
+    struct run_plan plan = {
+        .job = BACK("1"), .n_ranks = 1, .n_epochs = 1, .run_dir = dir, .stop_at = 20};
+
+    run_job_ok(&plan, &r);
+    assert_true(is_saved_at(dir, 16) && is_saved_at(dir, r.step[0]));
+    assert_in_range(r.step[0], 20, 22);
+    plan.stop_at = 0;
+    plan.resume = 1;
+    run_job_ok(&plan, &r);
+    assert_true(is_saved_at(dir, 16) && is_saved_at(dir, 32));
+    assert_false(is_saved_at(dir, 20) || is_saved_at(dir, 21) || is_saved_at(dir, 22));
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, make_folder, clear_folder)
 
 int main(void)
@@ -265,6 +315,8 @@ int main(void)
         CASE(test_full_disk_of_all_ranks),
         CASE(test_last_step_inside_an_epoch),
         CASE(test_last_step_of_divided_state),
+        CASE(test_planned_after_resume),
+        CASE(test_planned_is_kept),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
