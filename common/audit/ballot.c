@@ -131,6 +131,7 @@ struct report *ballot_report(const struct ballot *b, int k, enum corruption what
     r->corruption.rank = k;
     r->corruption.is_proven = ballot_has_majority(b);
     r->corruption.what = what;
+    r->corruption.share = -1;
     r->corruption.is_healed = heals;
     r->corruption.ends = !heals && k == ballot_last(b);
     r->corruption.tensor = tensor ? xstrdup(tensor) : NULL;
@@ -155,6 +156,7 @@ struct report *ballot_report_holder(const int *differs, int n_ranks, int k, int6
     r->corruption.step = step;
     r->corruption.rank = k;
     r->corruption.what = CORRUPTION_STATE;
+    r->corruption.share = -1;
     r->corruption.ends = is_last;
     return r;
 }

@@ -89,28 +89,35 @@ static const struct answer *find_majority(const struct jury *j, const struct ans
 
 /* ---- who is at fault ---- */
 
-/* A rank is at fault, or may be. */
+/* 1: the finding stays, and the new one, with such a tensor, tells less. */
+static int says_more(const struct jury_finding *f, int is_proven, const char *tensor)
+{
+    return f->is_proven && (!is_proven || (f->tensor && !tensor));
+}
+
+/* A rank is at fault, or may be, with its answer about the owner's share. */
 static void jury_note(struct jury *j, int rank, int is_proven, enum corruption what,
                       const char *tensor)
 {
     struct jury_finding *f = NULL;
-    const char *known = NULL; /* from an earlier finding */
+    const char *known = NULL; /* from an earlier finding about the same share */
 
     for (int i = 0; i < j->n_found && !f; i++)
         if (j->found[i].rank == rank)
             f = &j->found[i];
-    if (f && f->is_proven && !is_proven) {
+    if (f && says_more(f, is_proven, tensor)) {
         f->round = j->round;
         return;
     }
     if (f)
-        known = f->tensor;
+        known = f->share == j->owner ? f->tensor : NULL;
     else
         f = &j->found[j->n_found++];
     *f = (struct jury_finding){.step = j->step,
                                .rank = rank,
                                .is_proven = is_proven,
                                .what = what,
+                               .share = j->owner,
                                .tensor = tensor ? tensor : known,
                                .round = j->round};
 }
@@ -225,6 +232,7 @@ struct report *jury_report(const struct jury_finding *f, int64_t generation)
     r->corruption.rank = f->rank;
     r->corruption.is_proven = f->is_proven;
     r->corruption.what = f->what;
+    r->corruption.share = f->share;
     r->corruption.is_healed = f->is_healed;
     r->corruption.ends = f->ends;
     r->corruption.leaves = f->is_proven && f->is_healed;

@@ -49,9 +49,11 @@ struct jury_finding {
     int rank;             /* at fault, or one of those of which one is */
     int is_proven;        /* 1: it is at fault */
     enum corruption what; /* CORRUPTION_GRADIENT or CORRUPTION_BATCH */
+    int share;            /* the rank whose share of the batch the wrong answer was about */
     int is_healed;        /* 1: it computed again, and the ranks agreed on that */
     int ends;             /* 1: training cannot go on, and no rank is to blame alone */
-    const char *tensor;   /* the first one that differs, or NULL; borrowed from jury_hear_votes */
+    const char *tensor;   /* the first one of that share that differs, or NULL; borrowed from
+                           * jury_hear_votes */
     int round;            /* the newest one in which it was found */
 };
 
@@ -64,8 +66,9 @@ struct jury {
     int owner;           /* JURY_VOTE: whose share is computed again */
     int differs;         /* 1: two answers of this round differ */
     struct opinion *all; /* [n_ranks] of this round */
-    /* [n_found], of n_ranks at most: each rank is named once in a step, and what is proven counts.
-     * is_healed and ends are set when the ranks have agreed or failed. */
+    /* [n_found], of n_ranks at most: each rank is named once in a step, and what is proven counts,
+     * then what has a tensor, then the newest.  is_healed and ends are set when the ranks have
+     * agreed or failed. */
     struct jury_finding *found;
     int n_found;
 };

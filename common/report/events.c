@@ -345,6 +345,8 @@ static void put_corruption(json_t *o, const struct session_event *ev)
     put_rank(o, ev);
     put_step(o, ev);
     events_put_text(o, "what", corruption_name(ev->corruption.what));
+    json_object_set_new(
+        o, "share", ev->corruption.share >= 0 ? json_integer(ev->corruption.share) : json_null());
     json_object_set_new(o, "healed", json_boolean(ev->corruption.is_healed));
     events_put_text(o, "message", ev->text);
 }

@@ -223,8 +223,9 @@ struct session_event {
         struct {
             double lr; /* in the place of optimizer.lr */
         } live;
-        struct {
+        struct corruption_told {
             enum corruption what;
+            int share; /* the rank whose share of the batch was computed; -1: none */
             int is_healed;
         } corruption;
         struct {

@@ -360,6 +360,7 @@ struct report {
             int rank;      /* the rank at fault, or one of those of which one is */
             int is_proven; /* 1: it is at fault, by the votes of most ranks */
             enum corruption what; /* what is wrong */
+            int share;            /* the rank whose share of the batch was computed; -1: none */
             int is_healed;        /* 1: the wrong bits were replaced by right ones */
             int ends;             /* 1: the job cannot go on with this state */
             int leaves;           /* 1: the rank is to go, like one that is drained */

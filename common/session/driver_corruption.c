@@ -12,14 +12,14 @@
 #include "session/driver_impl.h"
 
 void corruption_say(const struct driver *d, int rank, const char *host, int64_t step,
-                    enum corruption what, int is_healed, const char *text)
+                    const struct corruption_told *told, const char *text)
 {
     driver_event(d, &(struct session_event){.kind = EVENT_CORRUPTION,
                                             .rank = rank,
                                             .host = host ? xstrdup(host) : NULL,
                                             .step = step,
                                             .phase = PHASE_COUNT,
-                                            .corruption = {what, is_healed},
+                                            .corruption = *told,
                                             .text = xstrdup(text)});
 }
 
@@ -54,36 +54,45 @@ static char *corruption_label(const struct driver *d, const struct report *r)
                : driver_label(d, r->corruption.rank);
 }
 
+/* The share of the batch that was computed, such as " of rank 2's share", or ""; for free(). */
+static char *corruption_share(const struct report *r)
+{
+    return r->corruption.share >= 0 ? xasprintf(" of rank %d's share", r->corruption.share)
+                                    : xstrdup("");
+}
+
 /* The whole message, for free(). */
 static char *corruption_text(const struct driver *d, const struct report *r)
 {
     static const struct {
-        const char *says, *when, *healed;
+        const char *says, *than, *when, *healed; /* the share stands between the first two */
     } of[] = {
-        [CORRUPTION_STATE] = {"holds a state that differs from that of other ranks", "after",
+        [CORRUPTION_STATE] = {"holds a state", " that differs from that of other ranks", "after",
                               "it took the state of most ranks"},
-        [CORRUPTION_UPDATE] = {"made another update of the same state by the same gradients than "
-                               "other ranks",
-                               "in", "it took the state of most ranks"},
-        [CORRUPTION_GRADIENT] = {"computed a gradient that another rank does not get", "in",
+        [CORRUPTION_UPDATE] = {"made another update",
+                               " of the same state by the same gradients than other ranks", "in",
+                               "it took the state of most ranks"},
+        [CORRUPTION_GRADIENT] = {"computed a gradient", " that another rank does not get", "in",
                                  "it was mended, and no wrong update was made"},
-        [CORRUPTION_BATCH] = {"read samples that another rank does not read alike", "in",
+        [CORRUPTION_BATCH] = {"read samples", " that another rank does not read alike", "in",
                               "it was mended, and no wrong update was made"},
-        [CORRUPTION_CHECKPOINT] = {"wrote a checkpoint of which the disk gives back other bytes",
-                                   "after", "it was written again"},
+        [CORRUPTION_CHECKPOINT] = {"wrote a checkpoint",
+                                   " of which the disk gives back other bytes", "after",
+                                   "it was written again"},
     };
     const enum corruption what = r->corruption.what;
     const char *tensor = r->corruption.tensor;
-    char *who = corruption_label(d, r);
-    char *text =
-        xasprintf("%s %s%s, %s step %lld%s%s: %s", who, r->corruption.is_proven ? "" : "perhaps ",
-                  of[what].says, of[what].when, (long long)r->corruption.step,
-                  tensor ? ", first in " : "", tensor ? tensor : "",
-                  r->corruption.is_healed ? of[what].healed
-                  : r->corruption.ends    ? "the job ends, and this state is not saved"
-                                          : "it could not be mended");
+    char *who = corruption_label(d, r), *share = corruption_share(r);
+    char *text = xasprintf("%s %s%s%s%s, %s step %lld%s%s: %s", who,
+                           r->corruption.is_proven ? "" : "perhaps ", of[what].says, share,
+                           of[what].than, of[what].when, (long long)r->corruption.step,
+                           tensor ? ", first in " : "", tensor ? tensor : "",
+                           r->corruption.is_healed ? of[what].healed
+                           : r->corruption.ends    ? "the job ends, and this state is not saved"
+                                                   : "it could not be mended");
 
     free(who);
+    free(share);
     return text;
 }
 
@@ -118,6 +127,8 @@ static void corruption_part(struct driver *d, int rank)
 void corruption_note(struct driver *d, int rank, struct report *r)
 {
     const int at_fault = r->corruption.rank;
+    const struct corruption_told told = {r->corruption.what, r->corruption.share,
+                                         r->corruption.is_healed};
     char *text;
 
     (void)rank;
@@ -125,7 +136,7 @@ void corruption_note(struct driver *d, int rank, struct report *r)
     text = corruption_text(d, r);
     queue_log(d->out, LOG_WARN, "%s", text);
     corruption_say(d, at_fault, corruption_is_of_before(d, r) ? "?" : NULL, r->corruption.step,
-                   r->corruption.what, r->corruption.is_healed, text);
+                   &told, text);
     if (corruption_is_past(d, r) && !corruption_is_final(r))
         ;
     else if (r->corruption.ends)

@@ -160,7 +160,7 @@ void inject_say_unspent(const struct driver *d);
 void corruption_note(struct driver *d, int rank, struct report *r);
 /* The event.  host: NULL for that of the seat. */
 void corruption_say(const struct driver *d, int rank, const char *host, int64_t step,
-                    enum corruption what, int is_healed, const char *text);
+                    const struct corruption_told *told, const char *text);
 
 /* driver_account.c */
 void ledger_init(struct driver *d);

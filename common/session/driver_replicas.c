@@ -64,7 +64,8 @@ static void say_differing(const struct driver *d, int good)
         votes += hash_equal(d->seats[k].answer->epoch.replica, want->epoch.replica);
     for (int k = 0; k < n; k++)
         if (votes <= n / 2 || !hash_equal(d->seats[k].answer->epoch.replica, want->epoch.replica))
-            corruption_say(d, k, NULL, want->epoch.step, CORRUPTION_STATE, 0,
+            corruption_say(d, k, NULL, want->epoch.step,
+                           &(struct corruption_told){.what = CORRUPTION_STATE, .share = -1},
                            "the replicas differ at the end of the epoch");
 }
 

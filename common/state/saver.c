@@ -125,6 +125,7 @@ static void saver_tell_damaged(void *arg, const char *file, int is_mended)
     r->corruption.step = v->step;
     r->corruption.is_proven = 1;
     r->corruption.what = CORRUPTION_CHECKPOINT;
+    r->corruption.share = -1;
     r->corruption.is_healed = is_mended;
     r->corruption.tensor = xstrdup(file);
     v->hooks.report(v->hooks.arg, r);

@@ -69,6 +69,7 @@ static void test_verdicts(void **state)
             assert_int_equal(r->corruption.is_proven, cases[i].is_sure);
             assert_int_equal(r->corruption.ends, k == last);
             assert_true(!r->corruption.is_healed && !r->corruption.tensor);
+            assert_int_equal(r->corruption.share, -1);
             report_free(r);
         }
         ballot_fini(&b);
@@ -146,6 +147,7 @@ static void test_holders(void **state)
             r = ballot_report_holder(cases[i].differs, cases[i].n_ranks, k, STEP);
             assert_true(r->corruption.rank == k && r->corruption.step == STEP);
             assert_true(!r->corruption.is_proven && !r->corruption.is_healed);
+            assert_int_equal(r->corruption.share, -1);
             assert_int_equal(r->corruption.ends, k == cases[i].last);
             report_free(r);
         }

@@ -104,6 +104,7 @@ static void test_verdicts(void **state)
             named |= 1u << f->rank;
             proven |= (unsigned)f->is_proven << f->rank;
             assert_true(f->is_healed && !f->ends && f->what == cases[i].as && f->step == 7);
+            assert_int_equal(f->share, 1);
             assert_false(jury_condemns(&j, f->rank));
         }
         if (named != cases[i].named || proven != cases[i].proven)
@@ -134,6 +135,68 @@ static void test_only_who_stays_wrong_is_condemned(void **state)
     for (int k = 0; k < 5; k++)
         assert_int_equal(jury_condemns(&j, k), k == 1);
     assert_true(j.found[1].rank == 3 && j.found[1].is_proven && j.found[1].is_healed);
+    assert_true(j.found[0].share == 1 && j.found[1].share == 3);
+    jury_fini(&j);
+}
+
+/* Rank 0 is wrong about the share of rank 1, and in the vote on that of rank 3, of which nobody
+ * knows the tensor: the share that is told is the tensor's. */
+static void test_share_and_tensor_belong_together(void **state)
+{
+    static const int own[MOST] = {0, 0, 0, 9}, other[MOST] = {5}, wrong[MOST] = {7};
+    struct report *r;
+    struct jury j;
+
+    (void)state;
+    begin(&j, 5);
+    assert_int_equal(hear(&j, own, other), JURY_VOTE);
+    assert_int_equal(hear_votes(&j, NULL), JURY_VOTE);
+    assert_int_equal(j.owner, 3);
+    assert_int_equal(hear_votes(&j, wrong), JURY_LOOK);
+    assert_int_equal(hear(&j, NULL, NULL), JURY_AGREED);
+    assert_int_equal(j.n_found, 2);
+    for (int i = 0; i < 2; i++) {
+        r = jury_report(&j.found[i], 1);
+        assert_int_equal(r->corruption.rank, i == 0 ? 0 : 3);
+        assert_int_equal(r->corruption.share, i == 0 ? 1 : 3);
+        assert_string_equal(r->corruption.tensor, "fc.weight");
+        report_free(r);
+    }
+    jury_fini(&j);
+}
+
+/* Rank 3 is wrong in the vote on the share of rank 1, and then about its own. */
+static void test_a_share_with_a_tensor_is_told(void **state)
+{
+    static const int own[MOST] = {0, 5, 0, 9}, wrong[MOST] = {0, 0, 0, 6};
+    struct jury j;
+
+    (void)state;
+    begin(&j, 5);
+    assert_int_equal(hear(&j, own, NULL), JURY_VOTE);
+    assert_int_equal(hear_votes(&j, wrong), JURY_VOTE);
+    assert_true(j.found[1].rank == 3 && j.found[1].share == 1 && !j.found[1].tensor);
+    assert_int_equal(hear_votes(&j, NULL), JURY_LOOK);
+    assert_int_equal(j.n_found, 2);
+    assert_true(j.found[1].rank == 3 && j.found[1].share == 3 && j.found[1].tensor);
+    jury_fini(&j);
+}
+
+/* Rank 0 may be wrong about the share of rank 1, and is wrong in the vote on that of rank 2. */
+static void test_a_tensor_of_another_share_is_not_told(void **state)
+{
+    static const int own[MOST] = {0, 5, 9}, split[MOST] = {0, 5, 6}, wrong[MOST] = {4};
+    const struct jury_finding *f;
+    struct jury j;
+
+    (void)state;
+    begin(&j, 3);
+    assert_int_equal(hear(&j, own, NULL), JURY_VOTE);
+    assert_int_equal(hear_votes(&j, split), JURY_VOTE);
+    f = &j.found[1];
+    assert_true(f->rank == 0 && !f->is_proven && f->share == 1 && f->tensor);
+    assert_int_equal(hear_votes(&j, wrong), JURY_LOOK);
+    assert_true(f->rank == 0 && f->is_proven && f->share == 2 && !f->tensor);
     jury_fini(&j);
 }
 
@@ -165,6 +228,9 @@ int main(void)
         cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_verdicts),
         cmocka_unit_test(test_only_who_stays_wrong_is_condemned),
+        cmocka_unit_test(test_share_and_tensor_belong_together),
+        cmocka_unit_test(test_a_share_with_a_tensor_is_told),
+        cmocka_unit_test(test_a_tensor_of_another_share_is_not_told),
         cmocka_unit_test(test_nobody_is_proven),
     };
 

@@ -31,8 +31,8 @@ class Corruption(dp.Case):
         self.assert_exit(driver, FINISHED, r"rank 1 \(.*\) made another update of the same state "
                          r".* in step 5, first in \S+: it took the state of most ranks")
         event, = self.events("corruption", "run")
-        self.assertEqual((event["rank"], event["step"], event["what"], event["healed"]),
-                         (1, 5, "update", True))
+        self.assertEqual((event["rank"], event["step"], event["what"], event["share"],
+                          event["healed"]), (1, 5, "update", None, True))
         self.assertEqual(self.losses("run"), want)
 
     def test_the_run_ends_otherwise(self):
@@ -51,13 +51,13 @@ class Corruption(dp.Case):
         job = {**JOB, "train.audit": 1, "strategy.shards": 4, "cluster.min_ranks": 2}
         want = self.expected(job)
         driver = self.start_job("flip:rank1@step5:bucket0", job)
-        self.assert_exit(driver, FINISHED, r"rank 1 \(.*\) computed a gradient that another rank "
-                         r"does not get, in step 5, first in \S+: it was mended, and no "
-                         r"wrong update was made[\s\S]*rank 1 \(.*\) is drained, because its "
-                         r"bits are wrong")
+        self.assert_exit(driver, FINISHED, r"rank 1 \(.*\) computed a gradient of rank 1's share "
+                         r"that another rank does not get, in step 5, first in \S+: it was "
+                         r"mended, and no wrong update was made[\s\S]*rank 1 \(.*\) is drained, "
+                         r"because its bits are wrong")
         event, = self.events("corruption", "run")
-        self.assertEqual((event["rank"], event["step"], event["what"], event["healed"]),
-                         (1, 5, "gradient", True))
+        self.assertEqual((event["rank"], event["step"], event["what"], event["share"],
+                          event["healed"]), (1, 5, "gradient", 1, True))
         lost, = self.events("lost", "run")
         self.assertEqual((lost["rank"], lost["reason"].split(") ")[-1]),
                          (1, "was drained, because its bits were wrong"))

@@ -2,9 +2,9 @@
  * sim_replica.c has wrong bits of the state.
  *
  * A flawed node answers wrongly: about its own share, about the one that it looks at, or in a vote.
- * The invariants: no wrong bit is applied; whoever is proven to be at fault was wrong in that step;
- * if those who were wrong are fewer than half of their kind, all of them are proven to be, and no
- * other rank is named; and of any others at least one is named. */
+ * The invariants: no wrong bit is applied; whoever is proven to be at fault was wrong in that step,
+ * about the share that is named; if those who were wrong are fewer than half of their kind, all of
+ * them are proven to be, and no other rank is named; and of any others at least one is named. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -107,7 +107,10 @@ static struct answer compute_share(struct sim *s, int k, int share, uint64_t *er
     *error = 0;
     if (jury_next(&n->jury, n->e.rank) < 0 || n->flaw.place > FLIP_BATCH || !audit_strikes(s, k))
         return a;
+    if (n->wrong_at != audit_key(&n->e))
+        memset(n->wrong_about, 0, sizeof n->wrong_about);
     n->wrong_at = audit_key(&n->e);
+    n->wrong_about[share] = 1;
     *error = (n->flaw.is_steady ? hash_of(mine, sizeof mine).lo
                                 : (uint64_t)sim_random(s, 1, INT32_MAX)) |
              1;
@@ -225,6 +228,9 @@ static void check_kind(struct sim *s, const struct node *judge, int kind)
         if (f && f->is_proven && !is_wrong)
             sim_fail(s, "rank %d is said to be at fault in step %lld, and was right", r,
                      (long long)j->step);
+        if (f && f->is_proven && is_wrong && !s->nodes[i].wrong_about[f->share])
+            sim_fail(s, "rank %d was not wrong about the share of rank %d in step %lld", r,
+                     f->share, (long long)j->step);
     }
     if (2 * n_wrong < n_kind && (n_proven != n_wrong || n_named != n_wrong))
         sim_fail(s,

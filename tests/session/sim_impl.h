@@ -184,7 +184,8 @@ struct node {     /* a process */
     int rank; /* last known */
     int kind; /* of its processor */
     struct flaw flaw;
-    int64_t wrong_at; /* audit_key of the newest step in which it answered wrongly */
+    int64_t wrong_at;               /* audit_key of the newest step in which it answered wrongly */
+    uint8_t wrong_about[MAX_NODES]; /* 1: then about the share of this rank */
     struct jury jury;
     struct opinion answers[MAX_NODES]; /* by rank, in the collective that has ended last */
     struct told told[MAX_NODES];       /* the same */

@@ -12,6 +12,7 @@ static struct report *found(int rank, int is_healed)
     r->corruption.rank = rank;
     r->corruption.is_proven = 1;
     r->corruption.what = is_healed ? CORRUPTION_GRADIENT : CORRUPTION_STATE;
+    r->corruption.share = is_healed ? 0 : -1;
     r->corruption.is_healed = is_healed;
     r->corruption.tensor = xstrdup("conv1.weight");
     return r;
@@ -31,8 +32,9 @@ static void mended_bits_are_told_and_the_job_goes_on(void **state)
     assert_int_equal(e->step, 2);
     assert_int_equal(e->corruption.what, CORRUPTION_GRADIENT);
     assert_true(e->corruption.is_healed);
-    assert_has(e->text, "rank 2 (h2) computed a gradient that another rank does not get, in "
-                        "step 2, first in conv1.weight: it was mended");
+    assert_int_equal(e->corruption.share, 0);
+    assert_has(e->text, "rank 2 (h2) computed a gradient of rank 0's share that another rank does "
+                        "not get, in step 2, first in conv1.weight: it was mended");
     assert_logged(&r, e->text);
     assert_int_equal(rig_count(&r, EVENT_ERROR) + rig_count(&r, EVENT_DRAIN), 0);
     assert_int_equal(r.command->kind, CMD_TRAIN);
@@ -50,6 +52,7 @@ static void a_state_that_cannot_be_mended_ends_the_job(void **state)
     p->corruption.ends = 1;
     rig_report(&r, 0, p);
     assert_false(rig_event(&r, EVENT_CORRUPTION)->corruption.is_healed);
+    assert_int_equal(rig_event(&r, EVENT_CORRUPTION)->corruption.share, -1);
     assert_int_equal(rig_event(&r, EVENT_ERROR)->rank, 1);
     assert_has(rig_event(&r, EVENT_ERROR)->text,
                "rank 1 (h1) holds a state that differs from that of other ranks, after step 2, "

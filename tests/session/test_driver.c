@@ -336,6 +336,7 @@ static void of_two_replicas_the_other_is_named(void **state)
     assert_has(rig_event(&r, EVENT_ERROR)->text, "rank 1 (h1) differs from rank 0 (h0)");
     assert_int_equal(rig_event(&r, EVENT_ERROR)->rank, 1);
     assert_int_equal(rig_count(&r, EVENT_CORRUPTION), 2); /* either may be wrong */
+    assert_int_equal(rig_event(&r, EVENT_CORRUPTION)->corruption.share, -1);
     rig_free(&r);
 }
 

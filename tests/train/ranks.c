@@ -65,6 +65,7 @@ static void note_found(struct found *f, const struct report *r)
 {
     *f = (struct found){.step = r->corruption.step,
                         .rank = r->corruption.rank,
+                        .share = r->corruption.share,
                         .is_proven = r->corruption.is_proven,
                         .is_healed = r->corruption.is_healed,
                         .ends = r->corruption.ends,

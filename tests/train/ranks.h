@@ -84,7 +84,7 @@ struct run_result {     /* of rank 0, unless a field says otherwise */
     int n_buckets;
     struct found { /* wrong bits, in the order in which rank 0 told them */
         int64_t step;
-        int rank, is_proven, is_healed, ends, leaves;
+        int rank, share, is_proven, is_healed, ends, leaves;
         enum corruption what;
         char tensor[64];
     } found[MOST_FOUND];

@@ -335,6 +335,7 @@ static void test_wrong_gradients_are_never_applied(void **state)
         assert_int_equal(hurt.n_found, 1);
         assert_found(&hurt, 0, 4, rank, 1);
         assert_int_equal(hurt.found[0].what, is_batch ? CORRUPTION_BATCH : CORRUPTION_GRADIENT);
+        assert_int_equal(hurt.found[0].share, rank);
         assert_true(hurt.found[0].is_healed && hurt.found[0].leaves && !hurt.found[0].ends);
         assert_true(is_batch || strstr(hurt.injected, hurt.found[0].tensor));
         if (!hash_equal(hurt.replica[0], plain.replica[0]))
