@@ -61,6 +61,7 @@ class Corruption(dp.Case):
         lost, = self.events("lost", "run")
         self.assertEqual((lost["rank"], lost["reason"].split(") ")[-1]),
                          (1, "was drained, because its bits were wrong"))
+        self.assertEqual([e["steps_lost"] for e in self.events("recovered", "run")], [0])
         self.assertEqual(self.losses("run"), want)
 
     def test_a_rank_that_stays_wrong_is_lost(self):
