@@ -1,5 +1,5 @@
-/* ask - `dpdriver --status`, `--drain` and `--trace`: sends a request to a driver that runs on this
- * machine.
+/* ask - `dpdriver --status`, `--drain` and the other requests (driver/request.h): sends one to a
+ * driver that runs on this machine.
  *
  * The driver answers through its status_socket (driver/answer.h).
  *

@@ -90,7 +90,7 @@ static void serve_waiting(struct server *s)
     }
 }
 
-/* A request of --status, --drain or --trace. */
+/* A request (driver/request.h), or a line that is none.  The audit hears of either. */
 static void on_request(void *arg, const struct status_client *who, const char *request,
                        struct buf *out)
 {

@@ -1,4 +1,5 @@
-/* status_socket - RUN_DIR/status.sock, where `dpdriver --status` and `--drain` talk to a driver.
+/* status_socket - RUN_DIR/status.sock, where `dpdriver --status`, `--drain` and the other requests
+ * reach a driver.
  *
  * Only this user may connect (mode 0600).  A client sends one line; it gets one JSON object, and
  * the connection is closed (driver/answer.h).  The line is bounded before it is read; bytes that
