@@ -4,9 +4,10 @@
  *
  *   event    field    value
  *   asked    request  the request; null: the line that came is no request
- *            uid      the user of the process that asked, by the kernel; -1: the kernel does not
- * say pid      that process, by the kernel refused  the reason why the request was refused; null:
- * it was granted refused  reason   the peer that was not let in or was sent away, and the reason
+ *            uid      the asking process's user, by the kernel; -1: the kernel does not say
+ *            pid      that process, by the kernel
+ *            refused  the reason why the request was refused; null: it was granted
+ *   refused  reason   the peer that was not let in or was sent away, and the reason
  *   omitted  count    so many peers were not let in since the line before, beyond the rate
  *
  * A process that asks the same again, as --watch does each second, has a line for the first time.
