@@ -69,6 +69,29 @@ int shadow_check(const char *run, int64_t step, struct err *err)
 
 /* ---- events ---- */
 
+static int shadow_each_event(const char *run, void (*take)(void *arg, const char *line, size_t n),
+                             void *arg, struct err *err)
+{
+    char *path = xasprintf("%s/events.jsonl", run);
+    const int rc = lines_each(path, take, arg, err);
+
+    free(path);
+    return rc;
+}
+
+/* The event, if the line is one of this kind, for json_decref; else NULL.  The other lines, most of
+ * a run's, are mostly not parsed. */
+static json_t *shadow_event_of(const char *line, const char *kind)
+{
+    json_t *o = strstr(line, kind) ? json_loads(line, 0, NULL) : NULL;
+    const char *event = json_string_value(json_object_get(o, "event"));
+
+    if (event && !strcmp(event, kind))
+        return o;
+    json_decref(o);
+    return NULL;
+}
+
 struct past {
     int64_t step; /* of the checkpoint */
     int64_t last; /* the newest step that was told */
@@ -91,21 +114,12 @@ static void shadow_take_event(void *arg, const char *line, size_t n)
     json_decref(o);
 }
 
-static int shadow_read_events(const char *run, struct past *p, struct err *err)
-{
-    char *path = xasprintf("%s/events.jsonl", run);
-    const int rc = lines_each(path, shadow_take_event, p, err);
-
-    free(path);
-    return rc;
-}
-
 int64_t shadow_last_step(const char *run)
 {
     struct past p = {.step = 0};
     struct err ignored;
 
-    (void)shadow_read_events(run, &p, &ignored);
+    (void)shadow_each_event(run, shadow_take_event, &p, &ignored);
     buf_fini(&p.kept);
     return max_i64(p.last, shadow_checkpoint(run, INT64_MAX, NULL));
 }
@@ -200,7 +214,7 @@ int shadow_make(const char *run, int64_t step, const char *path, struct err *err
     if (rc == 0)
         rc = shadow_copy(run, IMPORTED_FILE, path, 1, err);
     if (rc == 0)
-        rc = shadow_read_events(run, &p, err);
+        rc = shadow_each_event(run, shadow_take_event, &p, err);
     if (rc == 0)
         rc = shadow_write(events, p.kept.data, p.kept.len, err);
     if (rc == 0 && step > 0)
@@ -225,12 +239,11 @@ struct backs {
 static void shadow_take_back(void *arg, const char *line, size_t len)
 {
     struct backs *b = arg;
-    json_t *o = strstr(line, "\"spike\"") ? json_loads(line, 0, NULL) : NULL;
-    const char *event = json_string_value(json_object_get(o, "event"));
+    json_t *o = shadow_event_of(line, "spike");
     const json_t *to = json_object_get(o, "back_to");
 
     (void)len;
-    if (event && !strcmp(event, "spike") && json_is_integer(to)) {
+    if (json_is_integer(to)) {
         if (b->n == b->room) {
             b->room = b->room ? 2 * b->room : 8;
             b->back = xrealloc(b->back, (size_t)b->room * sizeof *b->back);
@@ -239,15 +252,6 @@ static void shadow_take_back(void *arg, const char *line, size_t len)
             (struct back){json_integer_value(json_object_get(o, "step")), json_integer_value(to)};
     }
     json_decref(o);
-}
-
-static int shadow_read_backs(const char *run, struct backs *b, struct err *err)
-{
-    char *path = xasprintf("%s/events.jsonl", run);
-    const int rc = lines_each(path, shadow_take_back, b, err);
-
-    free(path);
-    return rc;
 }
 
 /* Where the run went back to from the step, the last time that it did; -1: it did not. */
@@ -263,10 +267,10 @@ static int64_t shadow_find_back(const struct backs *b, int64_t from)
 int shadow_check_backs(const char *run, const char *path, struct err *err)
 {
     struct backs was = {NULL}, is = {NULL};
-    int rc = shadow_read_backs(run, &was, err);
+    int rc = shadow_each_event(run, shadow_take_back, &was, err);
 
     if (rc == 0)
-        rc = shadow_read_backs(path, &is, err);
+        rc = shadow_each_event(path, shadow_take_back, &is, err);
     for (int i = 0; i < is.n && rc == 0; i++) {
         const struct back *b = &is.back[i];
         const int64_t to = shadow_find_back(&was, b->from);
@@ -296,14 +300,13 @@ struct rates_found {
 static void shadow_take_form(void *arg, const char *line, size_t len)
 {
     struct rates_found *f = arg;
-    json_t *o = strstr(line, "\"form\"") ? json_loads(line, 0, NULL) : NULL;
-    const char *event = json_string_value(json_object_get(o, "event"));
+    json_t *o = shadow_event_of(line, "form");
     const int64_t step = json_integer_value(json_object_get(o, "step"));
     const int64_t since = json_integer_value(json_object_get(o, "live_step"));
     const double lr = json_number_value(json_object_get(o, "live_lr"));
 
     (void)len;
-    if (event && !strcmp(event, "form")) {
+    if (o) {
         while (f->n > 0 && f->rate[f->n - 1].step >= step)
             f->n--;
         if (f->n == f->room) {
@@ -319,11 +322,9 @@ static void shadow_take_form(void *arg, const char *line, size_t len)
 int shadow_rates(const char *run, int64_t from, int64_t to, struct shadow_rate **out, int *n,
                  struct err *err)
 {
-    char *path = xasprintf("%s/events.jsonl", run);
     struct rates_found f = {NULL};
-    const int rc = lines_each(path, shadow_take_form, &f, err);
+    const int rc = shadow_each_event(run, shadow_take_form, &f, err);
 
-    free(path);
     *n = 0;
     for (int i = 0; i < f.n; i++)
         if (f.rate[i].step >= from && f.rate[i].step < to)
