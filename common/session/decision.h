@@ -18,6 +18,7 @@ struct cause {          /* why a job ends early, or a recovery begins */
     int is_lost;        /* 1: the rank itself is gone */
     int is_final;       /* 1: a replacement would not help, so the job ends */
     int is_consequence; /* 1: of an unknown cause: no rank is to blame, and all try again */
+    int is_unapplied;   /* 1: of wrong numbers that no update has read, so the state is good */
     int code;           /* enum err_code */
     enum phase phase;
     int64_t step; /* -1: unknown */

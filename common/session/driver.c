@@ -404,7 +404,8 @@ void driver_stop(struct driver *d, int64_t now_ns, const char *why)
         return;
     }
     d->ending.n_stops++;
-    d->ending.hands_over = 0;
+    free(d->ending.hands_over);
+    d->ending.hands_over = NULL;
     if (!d->ending.stop_why)
         d->ending.stop_why = xstrdup(why);
     if (d->stage < STAGE_ENDING && d->ending.n_stops == 1)
@@ -530,6 +531,7 @@ static void driver_check_all(struct driver *d)
     }
     driver_apply(d, gather_check(&d->membership));
     notice_check(d);
+    corruption_check(d);
     recover_ask_regroup(d);
     watch_check(&d->watch);
     pace_check(&d->watch);

@@ -67,7 +67,7 @@ static void check_ending(const struct driver *d)
 {
     const struct ending *e = &d->ending;
     ASSERT(!e->n_stops == !e->stop_why);
-    ASSERT(!e->hands_over || (e->notice && e->n_stops == 0));
+    ASSERT(!e->hands_over || e->n_stops == 0);
     ASSERT((d->stage >= STAGE_ENDING) == (e->text != NULL));
     ASSERT(!e->is_deposed || e->is_silent);
     ASSERT(!e->is_silent || d->stage >= STAGE_ENDING);

@@ -3,8 +3,8 @@
  *
  * The ranks find it together (train/inspect.h), and rank 0's engine reports what they found.  Here
  * it becomes an event and a line of the log.  If the state cannot be mended, the job ends.  A rank
- * that is proven to compute wrongly leaves like one that was drained, if enough ranks are left
- * without it. */
+ * that is proven to compute wrongly leaves like one that was drained, and the driver with its rank 0
+ * hands over to the standby.  Where the job needs that rank it stays, until others have come. */
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -30,6 +30,12 @@ static int corruption_is_of_before(const struct driver *d, const struct report *
 {
     return r->corruption.what != CORRUPTION_CHECKPOINT &&
            (r->generation < d->formation.generation || !d->seats[r->corruption.rank].is_member);
+}
+
+/* 1: it was found before an update was made with it. */
+static int corruption_is_unapplied(const struct report *r)
+{
+    return r->corruption.what == CORRUPTION_GRADIENT || r->corruption.what == CORRUPTION_BATCH;
 }
 
 /* 1: the job ends, even if a rank was lost at the same time: the next formation might go on from
@@ -88,40 +94,83 @@ static char *corruption_text(const struct driver *d, const struct report *r)
                            of[what].than, of[what].when, (long long)r->corruption.step,
                            tensor ? ", first in " : "", tensor ? tensor : "",
                            r->corruption.is_healed ? of[what].healed
-                           : r->corruption.ends    ? "the job ends, and this state is not saved"
-                                                   : "it could not be mended");
+                           : !r->corruption.ends   ? "it could not be mended"
+                           : corruption_is_unapplied(r)
+                               ? "no update was made with it, and the job ends"
+                               : "the job ends, and this state is not saved");
 
     free(who);
     free(share);
     return text;
 }
 
-/* 1: enough ranks are left without it. */
-static int corruption_lets_go(const struct driver *d, int rank)
+/* 1: enough ranks are left when it and `n` others have gone. */
+static int corruption_leaves_enough(const struct driver *d, int n)
 {
-    const struct seat *s = &d->seats[rank];
-
-    return rank > 0 && s->is_member && !s->leaving &&
-           recover_n_ready(d) - 1 >= recover_min_ranks(d);
+    return recover_n_ready(d) - n >= recover_min_ranks(d);
 }
 
-static void corruption_part(struct driver *d, int rank)
+/* The rank leaves after this step, if the job can do without it.  1: it does.  The standby makes a
+ * rank 0 of its own, but the children of this driver go with it. */
+static int corruption_lets_go(struct driver *d, int rank)
+{
+    static const char why[] = "its bits were wrong";
+    char *text;
+    int goes;
+
+    if (rank == 0)
+        return corruption_leaves_enough(d, d->o.n_children) && notice_hand_over(d, why);
+    if (!corruption_leaves_enough(d, 1))
+        return 0;
+    text = xasprintf("was drained, because %s", why);
+    goes = drain_seat(&d->formation, rank, text);
+    free(text);
+    if (goes)
+        driver_let_leave(d);
+    return goes;
+}
+
+/* 1: it leaves already, or the whole job is about to end. */
+static int corruption_is_settled(const struct driver *d, int rank)
+{
+    return !d->seats[rank].is_member || d->seats[rank].leaving || d->ending.n_stops > 0 ||
+           (rank == 0 && d->ending.hands_over);
+}
+
+/* 1: it leaves, which is said. */
+static int corruption_part(struct driver *d, int rank)
+{
+    char *who = driver_label(d, rank);
+    const int goes = corruption_lets_go(d, rank);
+
+    d->formation.seats[rank].is_wrong = !goes;
+    if (goes)
+        queue_log(d->out, LOG_WARN,
+                  "%s %s, because its bits are wrong: test its memory and its processor", who,
+                  rank == 0 ? "hands over" : "is drained");
+    free(who);
+    return goes;
+}
+
+static void corruption_try_to_part(struct driver *d, int rank)
 {
     char *who = driver_label(d, rank);
 
-    if (corruption_lets_go(d, rank)) {
-        queue_log(d->out, LOG_WARN,
-                  "%s is drained, because its bits are wrong: test its memory "
-                  "and its processor",
-                  who);
-        if (drain_seat(&d->formation, rank, "was drained, because its bits were wrong"))
-            driver_let_leave(d);
-    } else if (!d->seats[rank].leaving) {
-        queue_log(d->out, LOG_WARN, "%s stays, although its bits were wrong: %s", who,
-                  rank == 0 ? "the driver runs there; go on elsewhere by --resume"
+    if (!corruption_is_settled(d, rank) && !corruption_part(d, rank))
+        queue_log(d->out, LOG_WARN, "%s stays for now, although its bits were wrong: %s", who,
+                  rank == 0 ? "the driver runs there, and no standby can lead (dpdriver standby); "
+                              "or go on elsewhere by --resume"
                             : "the job needs it (cluster.min_ranks, cluster.spares)");
-    }
     free(who);
+}
+
+void corruption_check(struct driver *d)
+{
+    if (d->stage <= STAGE_WAIT || d->stage >= STAGE_ENDING)
+        return;
+    for (int k = 0; k < d->membership.n_ranks; k++)
+        if (d->seats[k].is_wrong && !corruption_is_settled(d, k))
+            corruption_part(d, k);
 }
 
 void corruption_note(struct driver *d, int rank, struct report *r)
@@ -145,9 +194,10 @@ void corruption_note(struct driver *d, int rank, struct report *r)
                                   .code = ERR_NUMERIC,
                                   .phase = PHASE_COUNT,
                                   .step = r->corruption.step,
-                                  .is_final = 1},
+                                  .is_final = 1,
+                                  .is_unapplied = corruption_is_unapplied(r)},
                    0, "%s", text);
     else if (r->corruption.leaves)
-        corruption_part(d, at_fault);
+        corruption_try_to_part(d, at_fault);
     free(text);
 }

@@ -231,12 +231,13 @@ static int status_of(const struct driver *d, const struct cause *c)
 
 /* 1: rank 0's state is worth saving.  If another rank or the samples are at fault, rank 0's last
  * applied step is good, and at most one step older than the newest.  After wrong numbers nothing is
- * saved. */
+ * saved, unless no update has read them. */
 static int is_state_good(const struct driver *d, const struct cause *c)
 {
     int is_wrong = c->code == ERR_NUMERIC || c->code == ERR_PROTO || c->code == ERR_CORRUPT;
     return d->formation.has_formed &&
-           (cause_is_of_data(c) || ((c->rank > 0 || c->is_consequence) && !is_wrong));
+           (cause_is_of_data(c) || c->is_unapplied ||
+            ((c->rank > 0 || c->is_consequence) && !is_wrong));
 }
 
 /* 1: rank 0 has a state to save, and needs no other rank for that. */
@@ -506,7 +507,8 @@ void end_unelected(struct driver *d, const char *who, const char *remedy)
 void end_handed_over(struct driver *d)
 {
     char *text = xasprintf("%s: the standby at %s leads from step %lld on; this driver ends",
-                           d->ending.notice, d->membership.succession.told, (long long)d->run.step);
+                           d->ending.hands_over, d->membership.succession.told,
+                           (long long)d->run.step);
     ASSERT(d->stage < STAGE_ENDING && d->ending.hands_over);
     end_silently(d, STATUS_STOPPED, text);
     free(text);
@@ -515,6 +517,7 @@ void end_handed_over(struct driver *d)
 void end_fini(struct driver *d)
 {
     free(d->ending.notice);
+    free(d->ending.hands_over);
     free(d->ending.stop_why);
     end_forget_pending(d);
     free(d->ending.text);

@@ -53,7 +53,7 @@ struct ending {  /* driver_end.c: causes, stop requests, and the job's end */
     struct cause pending; /* a consequence whose cause is awaited; .text NULL: none */
     int64_t pending_ms;   /* when that wait ends */
     char *notice;         /* why this driver's machine goes away; NULL: no notice has come */
-    int hands_over;       /* 1: after this step the standby is to lead */
+    char *hands_over;     /* why the standby is to lead after this step; NULL: it is not */
     int is_notice_copied; /* 1: the first signal after the notice came, which says the same */
     /* From STAGE_ENDING on: */
     int is_deposed; /* 1: another driver leads */
@@ -140,9 +140,13 @@ void report_digest(struct driver *d, int rank, struct report *r); /* takes r */
 /* driver_notice.c */
 /* The event: the machine of this rank or spare goes away. */
 void notice_say(const struct driver *d, int seat, const struct notice *n);
+/* The standby is to lead after this step, because of `why`, if it can and nothing ends this driver
+ * already.  1: it is to. */
+int notice_hand_over(struct driver *d, const char *why);
 /* 1: this driver is to end, for its standby to lead, if that is possible now. */
 int notice_hands_over(const struct driver *d);
-void notice_check(struct driver *d); /* stop instead, if the standby cannot lead any more */
+/* If the standby cannot lead any more: stop, or go on if no notice has come. */
+void notice_check(struct driver *d);
 /* 1: a signal to stop repeats the notice, as machines that go away also stop their services. */
 int notice_takes_signal(struct driver *d, const char *why);
 
@@ -158,6 +162,8 @@ void inject_say_unspent(const struct driver *d);
 /* driver_corruption.c */
 /* The ranks found wrong bits, as rank 0 reports.  Does not take r. */
 void corruption_note(struct driver *d, int rank, struct report *r);
+/* Ranks whose bits were wrong, and that the job needed then, leave if it needs them no more. */
+void corruption_check(struct driver *d);
 /* The event.  host: NULL for that of the seat. */
 void corruption_say(const struct driver *d, int rank, const char *host, int64_t step,
                     const struct corruption_told *told, const char *text);

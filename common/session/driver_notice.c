@@ -9,7 +9,10 @@
  *
  * If the standby could not lead, because there is none, or because too few followers stay, the
  * driver stops as by a signal, with a checkpoint.  That is decided anew until the ranks have ended
- * training, since all machines of a job may go away together, each with a notice of its own. */
+ * training, since all machines of a job may go away together, each with a notice of its own.
+ *
+ * A driver whose own bits were wrong (driver_corruption.c) hands over in the same way, but goes on
+ * if the standby cannot lead. */
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -73,15 +76,29 @@ static void stop_for_notice(struct driver *d)
     end_stop_first(d);
 }
 
+int notice_hand_over(struct driver *d, const char *why)
+{
+    if (d->stage >= STAGE_ENDING || d->ending.n_stops > 0 || d->ending.hands_over ||
+        !may_hand_over(d))
+        return 0;
+    d->ending.hands_over = xstrdup(why);
+    queue_log(d->out, LOG_INFO, "the standby at %s is to lead after this step",
+              d->membership.succession.told);
+    driver_let_leave(d);
+    return 1;
+}
+
 int notice_hands_over(const struct driver *d) { return d->ending.hands_over && may_hand_over(d); }
 
 void notice_check(struct driver *d)
 {
     if (!d->ending.hands_over || d->stage >= STAGE_ENDING || may_hand_over(d))
         return;
-    d->ending.hands_over = 0;
+    free(d->ending.hands_over);
+    d->ending.hands_over = NULL;
     queue_log(d->out, LOG_WARN, "no standby can lead any more");
-    stop_for_notice(d);
+    if (d->ending.notice)
+        stop_for_notice(d);
 }
 
 int notice_takes_signal(struct driver *d, const char *why)
@@ -103,13 +120,8 @@ void driver_notice(struct driver *d, int64_t now_ns, const struct notice *n)
     notice_say(d, 0, n);
     d->ending.notice = xasprintf("the notice that this machine goes away (%s)", n->source);
     d->ending.is_notice_copied = d->ending.n_stops > 0;
-    if (d->ending.n_stops == 0 && may_hand_over(d)) {
-        d->ending.hands_over = 1;
-        queue_log(d->out, LOG_INFO, "the standby at %s is to lead after this step",
-                  d->membership.succession.told);
-        driver_let_leave(d);
-    } else if (d->ending.n_stops == 0) {
+    if (d->ending.n_stops == 0 && !d->ending.hands_over &&
+        !notice_hand_over(d, d->ending.notice))
         stop_for_notice(d);
-    }
     driver_leave(d);
 }

@@ -117,6 +117,18 @@ class Standby(training.Case):
         self.assert_all_finish(standby, *followers)
         self.assert_same(job)
 
+    def test_its_bits_are_wrong(self):
+        """The driver's own rank computes a wrong gradient: it hands over after that step."""
+        job = {**JOB, "train.audit": 1, "strategy.shards": 4, "checkpoint.every_epochs": 0}
+        driver, standby, followers = self.join(job=job, inject="flip:rank0@step5:bucket0")
+        self.assert_exit(driver, STOPPED, r"rank 0 \(.*\) hands over, because its bits are wrong[\s\S]*"
+                         r"its bits were wrong: the standby at 127.0.0.1:\d+ leads from step \d+ on")
+        self.assert_all_finish(standby, *followers)
+        event, = self.events("corruption", "run")
+        self.assertEqual((event["rank"], event["step"], event["healed"]), (0, 5, True))
+        self.assertEqual(self.assert_led()["steps_lost"], 0)
+        self.assert_same(job)
+
     def test_divided_state(self):
         """The shards that died with the driver come from their buddy."""
         frozen = {"optimizer.groups": "[{match: fc1.*, frozen: true}]"}

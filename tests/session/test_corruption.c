@@ -79,6 +79,14 @@ static void a_rank_at_fault_leaves(void **state)
     rig_free(&r);
 }
 
+static void find_at_fault(struct rig *r, int rank)
+{
+    struct report *p = found(rank, 1);
+
+    p->corruption.leaves = 1;
+    rig_report(r, 0, p);
+}
+
 /* It stays if the job needs it, and so does the driver's own rank. */
 static void a_rank_that_is_needed_stays(void **state)
 {
@@ -86,19 +94,126 @@ static void a_rank_that_is_needed_stays(void **state)
     for (int rank = 0; rank < 2; rank++) {
         struct rig r;
         struct driver_options o = rig_elastic(3);
-        struct report *p = found(rank, 1);
         o.cluster.min_ranks = rank == 0 ? 1 : 3;
         rig_train(&r, &o);
-        p->corruption.leaves = 1;
-        rig_report(&r, 0, p);
-        assert_logged(&r, rank == 0 ? "rank 0 (h0) stays, although its bits were wrong: the driver "
-                                      "runs there"
-                                    : "rank 1 (h1) stays, although its bits were wrong: the job "
-                                      "needs it");
+        find_at_fault(&r, rank);
+        assert_logged(&r, rank == 0 ? "rank 0 (h0) stays for now, although its bits were wrong: "
+                                      "the driver runs there"
+                                    : "rank 1 (h1) stays for now, although its bits were wrong: "
+                                      "the job needs it");
+        rig_wait(&r, 600);
         assert_false(r.is_drained[1]);
         assert_int_equal(r.n_requests, 0);
         rig_free(&r);
     }
+}
+
+/* It leaves when another follower has come that can take its place. */
+static void a_rank_that_stays_leaves_later(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_elastic(3);
+    (void)state;
+    o.cluster.min_ranks = 3;
+    o.cluster.spares = 1;
+    rig_train(&r, &o);
+    find_at_fault(&r, 1);
+    assert_false(r.is_drained[1]);
+    rig_come(&r, 5, -1);
+    rig_wait(&r, 600);
+    assert_true(r.is_drained[1]);
+    assert_false(r.is_drained[2]);
+    assert_logged(&r, "rank 1 (h1) is drained, because its bits are wrong");
+    rig_free(&r);
+}
+
+enum { STANDBY = 0 }; /* its connection */
+
+static struct driver_options with_votes(int n_ranks)
+{
+    struct driver_options o = rig_elastic(n_ranks);
+
+    o.run = "run-1";
+    o.term = 4;
+    o.cluster.driver_timeout_ms = 20000;
+    return o;
+}
+
+static void train_with_standby(struct rig *r, const struct driver_options *o)
+{
+    rig_driver(r, o);
+    rig_connect(r, STANDBY, "10.0.0.12");
+    rig_say_hello(r, STANDBY, &(struct rig_caller){.rank = -1, .standby = "s1"});
+    rig_gather(r, o->n_ranks);
+    rig_go_on_to(r, o->n_ranks, CMD_TRAIN);
+}
+
+/* The driver's own rank is at fault: the standby leads after this step. */
+static void the_driver_hands_over(void **state)
+{
+    struct rig r;
+    const struct driver_options o = with_votes(3);
+    (void)state;
+    train_with_standby(&r, &o);
+    int n = r.n_requests;
+    find_at_fault(&r, 0);
+    assert_logged(&r, "rank 0 (h0) hands over, because its bits are wrong");
+    assert_int_equal(r.n_requests, n + 1); /* a regroup */
+    RIG_ALL(&r, CMD_TRAIN, 2, 0, 1, 2);
+    assert_true(r.is_closed[1] && r.is_closed[2]);
+    rig_report(&r, 0, report_new(REPORT_STOPPED, 1));
+    assert_int_equal(r.status, STATUS_STOPPED);
+    assert_has(r.text, "its bits were wrong: the standby at 10.0.0.12:7001 leads from step 2 on");
+    rig_free(&r);
+}
+
+/* The standby has gone before it could lead: the driver stays, and stops for no reason. */
+static void the_driver_goes_on_without_a_standby(void **state)
+{
+    struct rig r;
+    const struct driver_options o = with_votes(3);
+    (void)state;
+    train_with_standby(&r, &o);
+    find_at_fault(&r, 0);
+    rig_say_goodbye(&r, STANDBY);
+    RIG_ALL(&r, CMD_TRAIN, 2, 0, 1, 2);
+    assert_logged(&r, "no standby can lead any more");
+    assert_false(r.is_closed[1]);
+    assert_false(r.is_finished);
+    assert_int_equal(r.command->kind, CMD_PREPARE);
+    rig_free(&r);
+}
+
+/* Its children would end with it, and the job needs their ranks. */
+static void the_driver_stays_for_its_children(void **state)
+{
+    struct rig r;
+    struct driver_options o = with_votes(3);
+    (void)state;
+    o.n_children = 1;
+    train_with_standby(&r, &o);
+    find_at_fault(&r, 0);
+    assert_logged(&r, "rank 0 (h0) stays for now");
+    RIG_ALL(&r, CMD_TRAIN, 2, 0, 1, 2);
+    assert_false(r.is_closed[1]);
+    rig_free(&r);
+}
+
+/* Nobody knows the right gradient, so the job ends; its state is good, and is saved. */
+static void a_gradient_without_a_verdict_loses_nothing(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_elastic(3);
+    struct report *p = found(2, 0);
+    (void)state;
+    rig_train(&r, &o);
+    p->corruption.what = CORRUPTION_GRADIENT;
+    p->corruption.ends = 1;
+    rig_report(&r, 0, p);
+    assert_has(rig_event(&r, EVENT_ERROR)->text, "no update was made with it, and the job ends");
+    assert_int_equal(r.command->kind, CMD_STOP);
+    assert_true(r.command->stop.saves);
+    rig_free(&r);
 }
 
 /* The rank at fault has failed before the report came, and another follower has its seat: that one
@@ -148,6 +263,11 @@ int main(void)
         cmocka_unit_test(a_state_that_cannot_be_mended_ends_the_job),
         cmocka_unit_test(a_rank_at_fault_leaves),
         cmocka_unit_test(a_rank_that_is_needed_stays),
+        cmocka_unit_test(a_rank_that_stays_leaves_later),
+        cmocka_unit_test(the_driver_hands_over),
+        cmocka_unit_test(the_driver_goes_on_without_a_standby),
+        cmocka_unit_test(the_driver_stays_for_its_children),
+        cmocka_unit_test(a_gradient_without_a_verdict_loses_nothing),
         cmocka_unit_test(the_follower_in_its_seat_is_not_named),
         cmocka_unit_test(a_loss_does_not_hide_a_wrong_state),
     };
