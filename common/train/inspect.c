@@ -5,7 +5,8 @@
  *
  * A difference: the ranks hash all tensors and gather these hashes, too.  So every rank knows who
  * differs from whom, and in which tensor first.  More than half of the ranks have to agree, else
- * nobody knows which state is right. */
+ * nobody knows which state is right.  When ranks form again, those alone vote that hold the step
+ * from which all go on. */
 #include "train/inspect.h"
 
 #include <stdio.h>
@@ -292,6 +293,135 @@ int inspect_replicas(struct trainer *t, struct err *err)
     if (rc == 0 && t->state->shards)
         rc = inspect_shards(t, err);
     return rc < 0 ? err_wrap(err, "comparing replicas") : 0;
+}
+
+/* ---- forming again ---- */
+
+/* What a rank says of its state before all take that of the source. */
+struct held {
+    int64_t step; /* -1: it has taken no state from any formation */
+    struct hash128 hash;
+};
+
+/* Hashes of the tensors that are equal on all ranks which hold a step; zeros for the others.  *sum:
+ * of all of them, and of the number of updates. */
+static int hash_held(const struct trainer *t, struct tensor_hash **own, struct hash128 *sum,
+                     struct err *err)
+{
+    struct hash128 whole;
+    const int rc = state_hash(t->state, own, &whole, err);
+
+    *sum = (struct hash128){0, 0};
+    hash_chain(sum, &t->state->at.n_updates, sizeof t->state->at.n_updates);
+    for (int i = 0; rc == 0 && i < state_n_hashes(t->state); i++) {
+        if (!has_equal_statistics(t) && state_hash_is_of_statistics(t->state, i))
+            (*own)[i].hash = (struct hash128){0, 0};
+        hash_chain(sum, &(*own)[i].hash, sizeof(*own)[i].hash);
+    }
+    return rc;
+}
+
+/* The ranks of the source's step, as a ballot of their own.  b->told is filled. */
+static int gather_holders(struct trainer *t, const struct tensor_hash *own, const int *holder,
+                          int n_holders, struct ballot *b, struct err *err)
+{
+    const size_t n = (size_t)state_n_hashes(t->state), size = n * sizeof *b->told;
+    struct hash128 *mine = xcalloc(n, sizeof *mine);
+    struct hash128 *all = xcalloc(n * (size_t)t->n_ranks, sizeof *all);
+    int rc;
+
+    for (size_t i = 0; i < n; i++)
+        mine[i] = own[i].hash;
+    rc = coll_allgather(t->step.coll, mine, size, all, err);
+    ballot_begin(b, n_holders, (int)n);
+    for (int i = 0; i < n_holders; i++)
+        memcpy(b->told + (size_t)i * n, all + (size_t)holder[i] * n, size);
+    free(all);
+    free(mine);
+    return rc;
+}
+
+/* Report each holder that is named. */
+static void tell_holders(struct trainer *t, const struct ballot *b, const struct tensor_hash *own,
+                         const int *holder, int64_t step, int heals)
+{
+    for (int i = 0; i < b->n_ranks && t->rank == 0; i++) {
+        const int tensor = ballot_tensor(b, i);
+        struct report *r;
+
+        if (!ballot_names(b, i))
+            continue;
+        r = ballot_report(b, i, CORRUPTION_STATE, step, heals,
+                          tensor < 0 ? NULL : own[tensor].name);
+        r->corruption.rank = holder[i];
+        t->hooks.report(t->hooks.arg, r);
+    }
+}
+
+/* The holders differ.  all: what each rank said; own: hashes of this rank's tensors. */
+static int judge_holders(struct trainer *t, const struct held *all, const struct tensor_hash *own,
+                         const int *holder, int n_holders, int *source, struct err *err)
+{
+    const int64_t step = all[*source].step;
+    struct hash128 *compared = xcalloc((size_t)n_holders, sizeof *compared);
+    struct ballot b = {0};
+    int rc = gather_holders(t, own, holder, n_holders, &b, err), heals = 0;
+
+    for (int i = 0; i < n_holders; i++)
+        compared[i] = all[holder[i]].hash;
+    if (rc == 0) {
+        ballot_count(&b, compared);
+        heals =
+            ballot_has_majority(&b) && t->job->cluster.on_divergence == CLUSTER_ON_DIVERGENCE_HEAL;
+        tell_holders(t, &b, own, holder, step, heals);
+    }
+    if (rc == 0 && heals)
+        *source = holder[b.good];
+    else if (rc == 0)
+        rc = err_set(err, ERR_CANCELED, "the ranks that hold step %lld hold different states",
+                     (long long)step);
+    ballot_fini(&b);
+    free(compared);
+    return rc;
+}
+
+/* Fills holder [n_ranks] with the ranks whose step is that of the source.  Returns their number; 0:
+ * the source has its state from no formation, such as one that has read a checkpoint. */
+static int find_holders(const struct trainer *t, const struct held *all, int source, int *holder)
+{
+    int n = 0;
+
+    for (int k = 0; k < t->n_ranks && all[source].step >= 0; k++)
+        if (all[k].step == all[source].step)
+            holder[n++] = k;
+    return n;
+}
+
+int inspect_source(struct trainer *t, int *source, struct err *err)
+{
+    struct held mine = {.step = t->met_step < 0 ? -1 : t->state->at.step}, *all;
+    struct tensor_hash *own = NULL;
+    int *holder, n = 0, differs = 0, rc = 0;
+
+    if (!has_replicas(t) || t->job->train.replica_check <= 0)
+        return 0;
+    all = xcalloc((size_t)t->n_ranks, sizeof *all);
+    holder = xcalloc((size_t)t->n_ranks, sizeof *holder);
+    if (mine.step >= 0)
+        rc = hash_held(t, &own, &mine.hash, err);
+    if (rc == 0)
+        rc = coll_allgather(t->step.coll, &mine, sizeof mine, all, err);
+    n = rc == 0 ? find_holders(t, all, *source, holder) : 0;
+    for (int i = 1; i < n; i++)
+        differs |= !hash_equal(all[holder[i]].hash, all[holder[0]].hash);
+    if (differs && !own) /* to know the names */
+        rc = hash_held(t, &own, &mine.hash, err);
+    if (rc == 0 && differs)
+        rc = judge_holders(t, all, own, holder, n, source, err);
+    free_names(own, state_n_hashes(t->state));
+    free(holder);
+    free(all);
+    return rc < 0 ? err_wrap(err, "comparing what the ranks hold") : 0;
 }
 
 static void forget_hashes(struct report *r)

@@ -17,6 +17,10 @@
  * read.  Of these two nobody knows which is right, so both ranks are named.  A difference ends
  * training.
  *
+ * Recoveries: when ranks form again, those that hold the newest step compare the whole of it before
+ * the others take it from one of them, so a bit that flipped since the last comparison is not
+ * spread.  What follows is as for replicas.
+ *
  * Gradients and samples (train.audit): step/witness.h computes, compares and votes.  This module
  * decides which steps these are, and which ranks give the same bits.
  *
@@ -43,6 +47,11 @@ struct inspect {
 /* A formation begins, and its ranks are connected.  Warns if train.audit has no effect. */
 int inspect_form(struct trainer *t, struct err *err);
 void inspect_free(struct inspect *a);
+
+/* Ranks form again, and are to take the state of rank *source: unless train.replica_check is 0,
+ * those that hold its step compare theirs.  *source: a rank that holds what most of them hold.
+ * Fails with ERR_CANCELED like inspect_replicas. */
+int inspect_source(struct trainer *t, int *source, struct err *err);
 
 /* 1: the replicas are compared once `step` steps are done.  Pure, and the same on all ranks. */
 int inspect_compares_after(const struct trainer *t, int64_t step);

@@ -266,6 +266,8 @@ static int take_source(struct trainer *t, int source, struct err *err)
 {
     int rc = meet_again(t, source, err);
 
+    if (rc == 0)
+        rc = inspect_source(t, &source, err);
     if (rc == 0 && (t->state->shards ||
                     reducer_promises(t->step.reducer)->recovery == STRATEGY_NEEDS_ONE_RANK))
         rc = state_broadcast(t->state, t->step.coll, source, err);

@@ -46,6 +46,19 @@ class Corruption(dp.Case):
         self.assertEqual(error["rank"], 2)
         self.assertEqual([e["step"] for e in self.events("checkpoint", "run")], [4])
 
+    def test_a_wrong_state_is_not_spread(self):
+        """Steps are not compared.  Another rank is lost, and the ranks that are left compare what they
+        hold before they go on."""
+        job = {**JOB, "train.replica_check": 1e-9, "cluster.on_divergence": "heal",
+               "cluster.min_ranks": 2, "cluster.replace_timeout": 0}
+        driver = self.start_job("flip:rank0@step5:param0,kill:rank3@step7", job, n=4)
+        self.assert_exit(driver, FINISHED, r"rank 0 \(.*\) holds a state that differs from that of "
+                         r"other ranks, after step 7, first in \S+: it took the state of most")
+        event, = self.events("corruption", "run")
+        self.assertEqual((event["rank"], event["step"], event["what"], event["healed"]),
+                         (0, 7, "state", True))
+        self.assertEqual(self.events("epoch", "run")[-1]["step"], 12)
+
     def test_a_rank_that_computes_wrongly_leaves(self):
         """No wrong update is made: the losses are those of an undisturbed run, to the bit."""
         job = {**JOB, "train.audit": 1, "strategy.shards": 4, "cluster.min_ranks": 2}

@@ -74,17 +74,20 @@ static void find_state(struct sim *s, int64_t g, struct weights *out)
 static void take_state(struct sim *s, int64_t g)
 {
     const struct fake_engine *from = &s->nodes[s->group[g][s->nodes[s->group[g][0]].e.source]].e;
+    const int source = replica_source(s, g, s->nodes[s->group[g][0]].e.source);
     struct weights w;
     for (int r = 0; r < s->group_size[g]; r++)
         if (s->nodes[s->group[g][r]].e.step > from->step)
             sim_fail(s, "the source holds step %lld, rank %d step %lld", (long long)from->step, r,
                      (long long)s->nodes[s->group[g][r]].e.step);
+    if (source < 0)
+        return;
     find_state(s, g, &w);
     if (s->newest_step > w.n + 1 && !s->is_back)
         sim_fail(s, "step %lld was applied, and %d is where it goes on", (long long)s->newest_step,
                  w.n);
     s->newest_step = w.n;
-    replica_form(s, g, s->nodes[s->group[g][0]].e.source);
+    replica_form(s, g, source);
     for (int r = 0; r < s->group_size[g]; r++) {
         s->nodes[s->group[g][r]].e.w = w;
         s->nodes[s->group[g][r]].e.step = w.n;

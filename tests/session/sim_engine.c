@@ -352,7 +352,10 @@ static void form(struct sim *s, int k)
     if (e->is_released) {
         e->is_waiting = e->is_released = 0;
         e->n_ended++;
-        formed(s, k);
+        if (e->is_split)
+            engine_fault(s, k, 1, "the ranks hold different states");
+        else
+            formed(s, k);
     } else {
         coll_arrive(s, k, e->generation * KEYS);
     }

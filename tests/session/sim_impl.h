@@ -157,6 +157,8 @@ struct fake_engine {
     struct check check;
     struct replica replica, base; /* base: the state that all took when they formed last */
     struct told mine;             /* of the newest step */
+    int has_formed;               /* it has taken the state of a formation */
+    int is_split;                 /* this formation's ranks hold different states, for good */
     int is_early;                 /* the part was wrong before that step, or the sum was */
     int flips[FLIP_PLACES];       /* those that no comparison has found yet */
     int is_last_save;             /* the checkpoint that is asked for is the last */
@@ -325,6 +327,9 @@ void audit_event(struct sim *s, const struct session_event *e);
 void audit_check(struct sim *s);
 
 /* sim_replica.c */
+/* Ranks that hold the source's step compare their states.  -1: they differ, and all ranks fail;
+ * else the rank whose state all take. */
+int replica_source(struct sim *s, int64_t g, int source);
 void replica_form(struct sim *s, int64_t g, int source); /* all ranks take its state */
 void replica_update(struct sim *s, int k);               /* node k's engine applies a step */
 int replica_is_due(const struct sim *s, int k);

@@ -11,8 +11,9 @@
  * other one is; if not, nothing is proven; the ranks then take a right state, or the job ends; a
  * state that was found to be wrong is never gone on with; no epoch is told of whose ranks differ.
  *
- * Wrong bits that no comparison has seen are all ranks' after a formation whose source has them.
- * From then on they count as right (struct fake_engine, base), as nobody can know better. */
+ * When ranks form again, those that hold the newest step compare their states first.  Wrong bits of
+ * a source that no other rank could be compared with are all ranks' then, and count as right (struct
+ * fake_engine, base), as nobody can know better. */
 #include <string.h>
 
 #include "base/util.h"
@@ -159,6 +160,102 @@ void replica_update(struct sim *s, int k)
 
 /* ---- forming ---- */
 
+/* The nodes of the formation that hold the source's step; returns their number.  holder: ranks. */
+static int find_holders(const struct sim *s, int64_t g, int source, int *holder)
+{
+    const struct fake_engine *from = &s->nodes[s->group[g][source]].e;
+    int n = 0;
+
+    for (int r = 0; r < s->group_size[g] && from->has_formed; r++) {
+        const struct fake_engine *e = &s->nodes[s->group[g][r]].e;
+
+        if (e->has_formed && e->step == from->step)
+            holder[n++] = r;
+    }
+    return n;
+}
+
+/* Compare the verdict with what has happened, if all have formed together before. */
+static void check_holders(struct sim *s, int64_t g, const struct ballot *b, const int *holder)
+{
+    const struct fake_engine *first = &s->nodes[s->group[g][holder[0]]].e;
+    int n_wrong = 0, are_of_one = 1;
+
+    for (int i = 0; i < b->n_ranks; i++) {
+        const struct fake_engine *e = &s->nodes[s->group[g][holder[i]]].e;
+
+        n_wrong += first_wrong(s, e) >= 0;
+        are_of_one &= !memcmp(&e->base, &first->base, sizeof e->base);
+    }
+    if (are_of_one && ballot_has_majority(b) != (2 * n_wrong < b->n_ranks))
+        sim_fail(s, "%d of %d states to go on from are wrong, and %d ranks agree", n_wrong,
+                 b->n_ranks, b->n_votes);
+    for (int i = 0; i < b->n_ranks; i++) {
+        const int is_wrong = is_replica_wrong(s, s->group[g][holder[i]]);
+
+        if (are_of_one && ballot_has_majority(b) && ballot_names(b, i) != is_wrong)
+            sim_fail(s, "rank %d's state to go on from is %s, and it is %s", holder[i],
+                     is_wrong ? "wrong" : "right", is_wrong ? "not named" : "named");
+        if (is_wrong)
+            note_found(s, s->group[g][holder[i]]);
+    }
+}
+
+static int judge_holders(struct sim *s, int64_t g, const int *holder, int n)
+{
+    const int teller = s->group[g][0];
+    struct hash128 compared[MAX_NODES];
+    struct ballot b;
+    int heals, good;
+
+    ballot_begin(&b, n, TENSORS);
+    for (int i = 0; i < n; i++) {
+        const struct fake_engine *e = &s->nodes[s->group[g][holder[i]]].e;
+
+        for (int j = 0; j < TENSORS; j++)
+            b.told[i * TENSORS + j] = hash_tensor(e, e->step, j);
+        compared[i] = hash_of(e->replica.wrong, sizeof e->replica.wrong);
+    }
+    ballot_count(&b, compared);
+    heals = ballot_has_majority(&b) && s->heals;
+    good = holder[b.good];
+    check_holders(s, g, &b, holder);
+    s->r->n_differed++;
+    s->r->n_healed += heals;
+    for (int i = 0; i < n; i++)
+        if (ballot_names(&b, i)) {
+            struct report *r = ballot_report(&b, i, CORRUPTION_STATE,
+                                             s->nodes[s->group[g][holder[i]]].e.step, heals,
+                                             tensor_names[max_i64(ballot_tensor(&b, i), 0)]);
+
+            r->corruption.rank = holder[i];
+            r->generation = g;
+            engine_report(s, teller, r);
+        }
+    ballot_fini(&b);
+    return heals ? good : -1;
+}
+
+int replica_source(struct sim *s, int64_t g, int source)
+{
+    int holder[MAX_NODES], n, differs = 0;
+
+    if (!s->has_audits || is_divided(s) || s->group_size[g] == 1)
+        return source;
+    n = find_holders(s, g, source, holder);
+    for (int i = 1; i < n; i++)
+        differs |= memcmp(s->nodes[s->group[g][holder[i]]].e.replica.wrong,
+                          s->nodes[s->group[g][holder[0]]].e.replica.wrong,
+                          sizeof s->nodes[0].e.replica.wrong) != 0;
+    if (differs)
+        source = judge_holders(s, g, holder, n);
+    for (int r = 0; r < s->group_size[g]; r++) {
+        s->nodes[s->group[g][r]].e.is_split = source < 0;
+        s->nodes[s->group[g][r]].e.source = source < 0 ? 0 : source;
+    }
+    return source;
+}
+
 /* Divided state comes from the holders of its shards, and counts as right from then on. */
 void replica_form(struct sim *s, int64_t g, int source)
 {
@@ -176,6 +273,7 @@ void replica_form(struct sim *s, int64_t g, int source)
 
         n->e.replica = n->e.base = taken;
         n->e.check = (struct check){0};
+        n->e.has_formed = 1;
         forget_flips(n);
     }
 }
