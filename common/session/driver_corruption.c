@@ -3,7 +3,7 @@
  *
  * The ranks find it together (train/inspect.h), and rank 0's engine reports what they found.  Here
  * it becomes an event and a line of the log.  If the state cannot be mended, the job ends.  A rank
- * that is proven to compute wrongly leaves like one that was drained, and the driver with its rank 0
+ * that is proven to compute wrongly leaves like one that was drained.  If it is rank 0, the driver
  * hands over to the standby.  Where the job needs that rank it stays, until others have come. */
 #include <stdlib.h>
 
@@ -89,15 +89,14 @@ static char *corruption_text(const struct driver *d, const struct report *r)
     const enum corruption what = r->corruption.what;
     const char *tensor = r->corruption.tensor;
     char *who = corruption_label(d, r), *share = corruption_share(r);
-    char *text = xasprintf("%s %s%s%s%s, %s step %lld%s%s: %s", who,
-                           r->corruption.is_proven ? "" : "perhaps ", of[what].says, share,
-                           of[what].than, of[what].when, (long long)r->corruption.step,
-                           tensor ? ", first in " : "", tensor ? tensor : "",
-                           r->corruption.is_healed ? of[what].healed
-                           : !r->corruption.ends   ? "it could not be mended"
-                           : corruption_is_unapplied(r)
-                               ? "no update was made with it, and the job ends"
-                               : "the job ends, and this state is not saved");
+    char *text = xasprintf(
+        "%s %s%s%s%s, %s step %lld%s%s: %s", who, r->corruption.is_proven ? "" : "perhaps ",
+        of[what].says, share, of[what].than, of[what].when, (long long)r->corruption.step,
+        tensor ? ", first in " : "", tensor ? tensor : "",
+        r->corruption.is_healed      ? of[what].healed
+        : !r->corruption.ends        ? "it could not be mended"
+        : corruption_is_unapplied(r) ? "no update was made with it, and the job ends"
+                                     : "the job ends, and this state is not saved");
 
     free(who);
     free(share);

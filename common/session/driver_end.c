@@ -235,9 +235,8 @@ static int status_of(const struct driver *d, const struct cause *c)
 static int is_state_good(const struct driver *d, const struct cause *c)
 {
     int is_wrong = c->code == ERR_NUMERIC || c->code == ERR_PROTO || c->code == ERR_CORRUPT;
-    return d->formation.has_formed &&
-           (cause_is_of_data(c) || c->is_unapplied ||
-            ((c->rank > 0 || c->is_consequence) && !is_wrong));
+    return d->formation.has_formed && (cause_is_of_data(c) || c->is_unapplied ||
+                                       ((c->rank > 0 || c->is_consequence) && !is_wrong));
 }
 
 /* 1: rank 0 has a state to save, and needs no other rank for that. */
@@ -506,9 +505,9 @@ void end_unelected(struct driver *d, const char *who, const char *remedy)
 
 void end_handed_over(struct driver *d)
 {
-    char *text = xasprintf("%s: the standby at %s leads from step %lld on; this driver ends",
-                           d->ending.hands_over, d->membership.succession.told,
-                           (long long)d->run.step);
+    char *text =
+        xasprintf("%s: the standby at %s leads from step %lld on; this driver ends",
+                  d->ending.hands_over, d->membership.succession.told, (long long)d->run.step);
     ASSERT(d->stage < STAGE_ENDING && d->ending.hands_over);
     end_silently(d, STATUS_STOPPED, text);
     free(text);

@@ -120,8 +120,7 @@ void driver_notice(struct driver *d, int64_t now_ns, const struct notice *n)
     notice_say(d, 0, n);
     d->ending.notice = xasprintf("the notice that this machine goes away (%s)", n->source);
     d->ending.is_notice_copied = d->ending.n_stops > 0;
-    if (d->ending.n_stops == 0 && !d->ending.hands_over &&
-        !notice_hand_over(d, d->ending.notice))
+    if (d->ending.n_stops == 0 && !d->ending.hands_over && !notice_hand_over(d, d->ending.notice))
         stop_for_notice(d);
     driver_leave(d);
 }

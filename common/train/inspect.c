@@ -297,7 +297,7 @@ int inspect_replicas(struct trainer *t, struct err *err)
 
 /* ---- forming again ---- */
 
-/* What a rank says of its state before all take that of the source. */
+/* A rank tells this of its state before all take that of the source. */
 struct held {
     int64_t step; /* -1: it has taken no state from any formation */
     struct hash128 hash;
@@ -305,8 +305,8 @@ struct held {
 
 /* Hashes of the tensors that are equal on all ranks which hold a step; zeros for the others.  *sum:
  * of all of them, and of the number of updates. */
-static int hash_held(const struct trainer *t, struct tensor_hash **own, struct hash128 *sum,
-                     struct err *err)
+static int hash_holding(const struct trainer *t, struct tensor_hash **own, struct hash128 *sum,
+                        struct err *err)
 {
     struct hash128 whole;
     const int rc = state_hash(t->state, own, &whole, err);
@@ -387,7 +387,7 @@ static int judge_holders(struct trainer *t, const struct held *all, const struct
 
 /* Fills holder [n_ranks] with the ranks whose step is that of the source.  Returns their number; 0:
  * the source has its state from no formation, such as one that has read a checkpoint. */
-static int find_holders(const struct trainer *t, const struct held *all, int source, int *holder)
+static int list_holders(const struct trainer *t, const struct held *all, int source, int *holder)
 {
     int n = 0;
 
@@ -408,14 +408,14 @@ int inspect_source(struct trainer *t, int *source, struct err *err)
     all = xcalloc((size_t)t->n_ranks, sizeof *all);
     holder = xcalloc((size_t)t->n_ranks, sizeof *holder);
     if (mine.step >= 0)
-        rc = hash_held(t, &own, &mine.hash, err);
+        rc = hash_holding(t, &own, &mine.hash, err);
     if (rc == 0)
         rc = coll_allgather(t->step.coll, &mine, sizeof mine, all, err);
-    n = rc == 0 ? find_holders(t, all, *source, holder) : 0;
+    n = rc == 0 ? list_holders(t, all, *source, holder) : 0;
     for (int i = 1; i < n; i++)
         differs |= !hash_equal(all[holder[i]].hash, all[holder[0]].hash);
     if (differs && !own) /* to know the names */
-        rc = hash_held(t, &own, &mine.hash, err);
+        rc = hash_holding(t, &own, &mine.hash, err);
     if (rc == 0 && differs)
         rc = judge_holders(t, all, own, holder, n, source, err);
     free_names(own, state_n_hashes(t->state));

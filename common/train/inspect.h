@@ -19,7 +19,7 @@
  *
  * Recoveries: when ranks form again, those that hold the newest step compare the whole of it before
  * the others take it from one of them, so a bit that flipped since the last comparison is not
- * spread.  What follows is as for replicas.
+ * spread.  A difference is judged like one of replicas.
  *
  * Gradients and samples (train.audit): step/witness.h computes, compares and votes.  This module
  * decides which steps these are, and which ranks give the same bits.

@@ -121,8 +121,8 @@ class Standby(training.Case):
         """The driver's own rank computes a wrong gradient: it hands over after that step."""
         job = {**JOB, "train.audit": 1, "strategy.shards": 4, "checkpoint.every_epochs": 0}
         driver, standby, followers = self.join(job=job, inject="flip:rank0@step5:bucket0")
-        self.assert_exit(driver, STOPPED, r"rank 0 \(.*\) hands over, because its bits are wrong[\s\S]*"
-                         r"its bits were wrong: the standby at 127.0.0.1:\d+ leads from step \d+ on")
+        self.assert_exit(driver, STOPPED, r"rank 0 \(.*\) hands over, because its bits are wrong"
+                         r"[\s\S]*its bits were wrong: the standby at \S+ leads from step")
         self.assert_all_finish(standby, *followers)
         event, = self.events("corruption", "run")
         self.assertEqual((event["rank"], event["step"], event["healed"]), (0, 5, True))

@@ -12,8 +12,8 @@
  * state that was found to be wrong is never gone on with; no epoch is told of whose ranks differ.
  *
  * When ranks form again, those that hold the newest step compare their states first.  Wrong bits of
- * a source that no other rank could be compared with are all ranks' then, and count as right (struct
- * fake_engine, base), as nobody can know better. */
+ * a source with which no other rank could be compared are all ranks' then.  They count as right
+ * from then on (struct fake_engine, base), as nobody can know better. */
 #include <string.h>
 
 #include "base/util.h"
@@ -161,7 +161,7 @@ void replica_update(struct sim *s, int k)
 /* ---- forming ---- */
 
 /* The nodes of the formation that hold the source's step; returns their number.  holder: ranks. */
-static int find_holders(const struct sim *s, int64_t g, int source, int *holder)
+static int replica_holders(const struct sim *s, int64_t g, int source, int *holder)
 {
     const struct fake_engine *from = &s->nodes[s->group[g][source]].e;
     int n = 0;
@@ -201,7 +201,7 @@ static void check_holders(struct sim *s, int64_t g, const struct ballot *b, cons
     }
 }
 
-static int judge_holders(struct sim *s, int64_t g, const int *holder, int n)
+static int replica_vote(struct sim *s, int64_t g, const int *holder, int n)
 {
     const int teller = s->group[g][0];
     struct hash128 compared[MAX_NODES];
@@ -224,9 +224,9 @@ static int judge_holders(struct sim *s, int64_t g, const int *holder, int n)
     s->r->n_healed += heals;
     for (int i = 0; i < n; i++)
         if (ballot_names(&b, i)) {
-            struct report *r = ballot_report(&b, i, CORRUPTION_STATE,
-                                             s->nodes[s->group[g][holder[i]]].e.step, heals,
-                                             tensor_names[max_i64(ballot_tensor(&b, i), 0)]);
+            struct report *r =
+                ballot_report(&b, i, CORRUPTION_STATE, s->nodes[s->group[g][holder[i]]].e.step,
+                              heals, tensor_names[max_i64(ballot_tensor(&b, i), 0)]);
 
             r->corruption.rank = holder[i];
             r->generation = g;
@@ -242,13 +242,13 @@ int replica_source(struct sim *s, int64_t g, int source)
 
     if (!s->has_audits || is_divided(s) || s->group_size[g] == 1)
         return source;
-    n = find_holders(s, g, source, holder);
+    n = replica_holders(s, g, source, holder);
     for (int i = 1; i < n; i++)
         differs |= memcmp(s->nodes[s->group[g][holder[i]]].e.replica.wrong,
                           s->nodes[s->group[g][holder[0]]].e.replica.wrong,
                           sizeof s->nodes[0].e.replica.wrong) != 0;
     if (differs)
-        source = judge_holders(s, g, holder, n);
+        source = replica_vote(s, g, holder, n);
     for (int r = 0; r < s->group_size[g]; r++) {
         s->nodes[s->group[g][r]].e.is_split = source < 0;
         s->nodes[s->group[g][r]].e.source = source < 0 ? 0 : source;

@@ -30,14 +30,13 @@ static void form_again(const char *job, int n, int wrong, struct run_lives *live
 
     snprintf(inject, sizeof inject, "flip:rank%d@step4:param0", wrong);
     *lives = (struct run_lives){.n_back = 0};
-    run_job(
-        &(struct run_plan){.job = job,
-                           .n_ranks = n,
-                           .n_epochs = 1,
-                           .inject = inject,
-                           .fault = {.channel = COLL_BULK, .at_ticket = 12, .fail = ERR_DEVICE},
-                           .lives = lives},
-        r);
+    run_job(&(struct run_plan){.job = job,
+                               .n_ranks = n,
+                               .n_epochs = 1,
+                               .inject = inject,
+                               .fault = {.channel = COLL_BULK, .at_ticket = 12, .fail = ERR_DEVICE},
+                               .lives = lives},
+            r);
 }
 
 /* Nobody takes a state from which most of the ranks that hold this step differ. */
@@ -98,13 +97,12 @@ static void test_sound_ranks_form_again(void **state)
 
     (void)state;
     lives = (struct run_lives){.n_back = 0};
-    run_job(
-        &(struct run_plan){.job = job,
-                           .n_ranks = 4,
-                           .n_epochs = 1,
-                           .fault = {.channel = COLL_BULK, .at_ticket = 12, .fail = ERR_DEVICE},
-                           .lives = &lives},
-        &r);
+    run_job(&(struct run_plan){.job = job,
+                               .n_ranks = 4,
+                               .n_epochs = 1,
+                               .fault = {.channel = COLL_BULK, .at_ticket = 12, .fail = ERR_DEVICE},
+                               .lives = &lives},
+            &r);
     assert_int_equal(r.n_found, 0);
     assert_in_range(lives.step[0], 5, 9);
     for (int k = 0; k < 4; k++)
