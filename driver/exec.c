@@ -212,7 +212,7 @@ static void exec_begin(struct exec *x)
 {
     struct minder_command command = {.argv = {"/bin/sh", "-c", x->script, "sh", x->run, x->run_dir},
                                      .n = 6};
-    struct minder_order order = {.command = &command, .secret_fd = -1, .death_signal = SIGTERM};
+    struct minder_order order = {.command = &command, .death_signal = SIGTERM};
     struct err err;
     int ends[2], rc;
 

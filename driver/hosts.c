@@ -199,7 +199,7 @@ static int start_line(struct hosts *h, int i, struct err *err)
                            o->common.log_format == LOG_JSON ? "json" : "text",
                            o->common.secret_files.n ? " --secret-file \"$f\"" : " --insecure");
     struct minder_command c = {.n = 0};
-    struct minder_order order = {.command = &c, .secret_fd = -1, .death_signal = SIGTERM};
+    struct minder_order order = {.command = &c, .death_signal = SIGTERM};
     int pipe_fd[2], rc;
 
     line->started_ns = clock_mono_ns();

@@ -31,7 +31,6 @@ static int start_one(struct local *l, int number, int is_any, struct err *err)
     struct minder_order order = {.command = &c,
                                  .role = {MINDER_DRIVER, place ? number + 1 : 0},
                                  .place = place,
-                                 .secret_fd = l->secret_fd,
                                  .death_signal = SIGKILL};
     const char *device = place ? place->device : device_is_cuda(o->device) ? "cuda" : "cpu";
     char root[ADDR_MAX_HOST + 16];

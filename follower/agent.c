@@ -72,11 +72,8 @@ static int start_child(struct agent *a, int number, struct err *err)
     const struct options *o = a->options;
     const struct place *place = &a->places.place[number];
     struct minder_command c = {.n = 0};
-    const struct minder_order order = {.command = &c,
-                                       .role = {MINDER_AGENT, number + 1},
-                                       .place = place,
-                                       .secret_fd = -1,
-                                       .death_signal = SIGTERM};
+    const struct minder_order order = {
+        .command = &c, .role = {MINDER_AGENT, number + 1}, .place = place, .death_signal = SIGTERM};
     const struct minder_follower follower = {.program = a->program,
                                              .root = o->n_ports > 1 ? NULL : o->root_text,
                                              .device = place->device,

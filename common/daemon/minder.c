@@ -16,6 +16,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/util.h"
+#include "daemon/descriptors.h"
 #include "net/secret.h"
 
 /* ---- the child's view ---- */
@@ -161,8 +162,9 @@ static void child_main(const struct minder_order *o, char **env, pid_t group, pi
         dup2(o->input_fd ? o->input_fd : null, STDIN_FILENO);
         dup2(o->output_fd ? o->output_fd : null, STDOUT_FILENO);
     }
-    if (o->secret_fd >= 0)
-        fcntl(o->secret_fd, F_SETFD, 0);
+    descriptors_close_at_exec();
+    for (int i = 0; i < o->command->n; i++)
+        descriptors_keep_named(o->command->argv[i]);
     if (o->place && o->place->n_cpus)
         sched_setaffinity(0, sizeof o->place->cpus, &o->place->cpus);
     drop_handlers();

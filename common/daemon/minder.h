@@ -70,11 +70,12 @@ struct minder {
     pid_t group;
 };
 
+/* Of the minder's descriptors a child inherits standard error, and those whose path is an argument
+ * of its command (--secret-file /dev/fd/3). */
 struct minder_order {
     const struct minder_command *command;
     struct minder_role role;   /* the child's */
     const struct place *place; /* the CPUs that it is bound to; NULL: it keeps this process's */
-    int secret_fd;             /* stays open in the child; -1: none */
     int death_signal;          /* what the child gets when the minder dies */
     int input_fd;              /* its standard input; 0: /dev/null */
     int output_fd;             /* its standard output; 0: /dev/null */

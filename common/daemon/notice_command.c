@@ -82,7 +82,7 @@ static int command_begin(struct notice_command *c, struct command_run *r, int st
                          struct err *err)
 {
     struct minder_command command = {.argv = {"/bin/sh", "-c", c->text}, .n = 3};
-    struct minder_order order = {.command = &command, .secret_fd = -1, .death_signal = SIGKILL};
+    struct minder_order order = {.command = &command, .death_signal = SIGKILL};
     int ends[2], rc;
 
     if (access(command.argv[0], X_OK) < 0) /* a child that cannot become it has a status, too */
