@@ -3,6 +3,7 @@
 #include "../test.h"
 
 #include <openssl/evp.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -60,10 +61,13 @@ struct fabric_port {
 
 static struct fabric_port *ports[3];
 
+static void fake_handler(int number) { (void)number; }
+
 static int fake_open(const char *provider, const char *ip, size_t n_bytes, struct fabric_port **out,
                      struct err *err)
 {
     (void)ip, (void)n_bytes, (void)err;
+    signal(SIGINT, fake_handler);
     *out = ports[provider[0] - '0'] = xcalloc(1, sizeof **out);
     (*out)->breaks = provider[0] == '2';
     return 0;
@@ -407,8 +411,26 @@ int __wrap_fabric_load(const struct fabric_ops **out, struct err *err);
 int __wrap_fabric_load(const struct fabric_ops **out, struct err *err)
 {
     (void)err;
+    signal(SIGTERM, fake_handler);
     *out = &fake;
     return 0;
+}
+
+static void ours(int number) { (void)number; }
+
+/* Libraries that take signals, when they are loaded and when they are opened, do not keep them. */
+static void test_handlers(void **state)
+{
+    struct fabric *f;
+    struct err err;
+
+    (void)state;
+    signal(SIGTERM, ours);
+    signal(SIGINT, SIG_IGN);
+    assert_int_equal(fabric_new("0", "", 0, 2, &f, &err), 0);
+    assert_ptr_equal(signal(SIGTERM, SIG_DFL), ours);
+    assert_ptr_equal(signal(SIGINT, SIG_DFL), SIG_IGN);
+    fabric_free(f);
 }
 
 /* The socket of the peer lives: whoever flushes, receives or sends is told nevertheless. */
@@ -477,6 +499,7 @@ int main(void)
         cmocka_unit_test(test_strangers),        cmocka_unit_test(test_replays),
         cmocka_unit_test(test_too_far),          cmocka_unit_test(test_unreachable),
         cmocka_unit_test(test_unreachable_link), cmocka_unit_test(test_outcomes),
+        cmocka_unit_test(test_handlers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

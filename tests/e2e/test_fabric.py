@@ -3,11 +3,12 @@ every machine has.  The sums, and so the losses and the weights, must be those o
 TCP."""
 
 import os
+import signal
 import unittest
 
 import dp
 import training
-from dp import FAILED, FINISHED, PATIENT, freezing
+from dp import ENDLESS, FAILED, FINISHED, PATIENT, STOPPED, freezing
 from training import JOB
 
 STEP = 70
@@ -48,6 +49,21 @@ class Fabric(training.Case):
         self.assertEqual([event["rank"] for event in self.events("lost")], [1])
         self.assertIn(GOES_OVER, spare.text)
         self.assert_as_by_tcp(4)
+
+    def test_signals_are_ours(self):
+        """libpsm2 takes SIGTERM when libfabric is loaded.  A follower still leaves, and the driver
+        still writes a checkpoint."""
+        job = {**ENDLESS, **PATIENT, **OVER, "cluster.min_ranks": 2}
+        driver, leaver, other = self.start_ranks(job)
+        leaver.wait_line(GOES_OVER)
+        self.wait_event("first_step")
+        leaver.signal(signal.SIGTERM)
+        self.assert_exit(leaver, STOPPED)
+        self.wait_event("recovered")
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED, "SIGTERM: stopping")
+        self.assert_exit(other, STOPPED)
+        self.assertGreater(self.events("checkpoint")[-1]["step"], 0)
 
     def test_a_provider_that_is_missing(self):
         driver = self.run_driver("--local", n=2, job={**JOB, "cluster.fabric": "no_such"},

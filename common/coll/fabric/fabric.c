@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/util.h"
+#include "coll/fabric/handlers.h"
 #include "coll/fabric/load.h"
 #include "coll/fabric/rail.h"
 #include "coll/link_impl.h"
@@ -176,14 +177,20 @@ struct link *link_over_fabric(struct fabric *f, enum coll_channel ch, int r)
 
 /* ---- life ---- */
 
+/* Providers may be libraries of their own, which are loaded where the first rail is opened. */
 static int open_rails(struct fabric *f, const char *provider, const char *ip, struct err *err)
 {
-    int rc = fabric_load(&f->terms.ops, err);
+    struct handlers ours;
+    int rc;
 
+    handlers_keep(&ours);
+    rc = fabric_load(&f->terms.ops, err);
+    handlers_restore(&ours);
     if (rc == 0)
         rc = seal_own_new(&f->terms.own, f->own_half, err);
     for (int ch = 0; ch < COLL_CHANNELS && rc == 0; ch++)
         rc = rail_new(&f->terms, provider, ip, (enum coll_channel)ch, &f->rail[ch], err);
+    handlers_restore(&ours);
     return rc;
 }
 
