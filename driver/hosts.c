@@ -125,7 +125,7 @@ int hosts_n_ranks(const struct hosts *h)
  * machine signals its follower, too, and a second signal would kill the ranks. */
 static const char script[] =
     "umask 077; f=; trap 'rm -f \"$f\"' EXIT; trap 'exit 143' HUP INT TERM; "
-    "DPTRAIN_MINDER=ssh:0; export DPTRAIN_MINDER; "
+    "DPTRAIN_MINDER=%s:0; export DPTRAIN_MINDER; "
     "f=$(mktemp) || exit 1; IFS= read -r s; printf \"%%s\\n\" \"$s\" >\"$f\"; "
     "p=%s; [ -x \"$p\" ] || p=dpfollower; exec 3<&0; "
     "\"$p\" --root %s --ranks %d --device %s --once --log-format %s%s </dev/null & c=$!; "
@@ -194,8 +194,8 @@ static int start_line(struct hosts *h, int i, struct err *err)
 {
     const struct options *o = h->options;
     struct hosts_line *line = &h->line[i];
-    char *text = xasprintf(script, h->program, h->root, line->slots,
-                           device_is_cuda(o->device) ? "cuda" : "cpu",
+    char *text = xasprintf(script, h->starts_again ? "ssh" : "none", h->program, h->root,
+                           line->slots, device_is_cuda(o->device) ? "cuda" : "cpu",
                            o->common.log_format == LOG_JSON ? "json" : "text",
                            o->common.secret_files.n ? " --secret-file \"$f\"" : " --insecure");
     struct minder_command c = {.n = 0};
@@ -225,11 +225,13 @@ static int start_line(struct hosts *h, int i, struct err *err)
     return rc;
 }
 
-int hosts_start(struct hosts *h, const struct options *o, int port, struct err *err)
+int hosts_start(struct hosts *h, const struct options *o, int port, int starts_again,
+                struct err *err)
 {
     int rc = hosts_own_address(o, port, h->root, sizeof h->root, err);
 
     h->options = o;
+    h->starts_again = starts_again;
     if (rc == 0)
         rc = find_program("ssh", &h->ssh, err);
     if (rc == 0 && minder_find_follower(&h->program, err) < 0)

@@ -36,6 +36,7 @@ struct hosts {
     int n;
     struct minder minder; /* of the ssh processes; a child's tag is its line */
     const struct options *options;
+    int starts_again;              /* as hosts_start was told */
     char root[ADDR_MAX_HOST + 16]; /* this driver, as its followers find it */
     char *ssh, *program;           /* ssh's path, and dpfollower's */
 };
@@ -45,8 +46,11 @@ int hosts_read(const char *path, struct hosts *out, struct err *err);
 int hosts_n_ranks(const struct hosts *h);
 
 /* Start the followers of all machines, which find the driver at `port` of this machine.  The
- * options are borrowed. */
-int hosts_start(struct hosts *h, const struct options *o, int port, struct err *err);
+ * options are borrowed.
+ *
+ * starts_again  1: a machine starts a rank that fails again, as long as another one is there */
+int hosts_start(struct hosts *h, const struct options *o, int port, int starts_again,
+                struct err *err);
 
 /* Reap one ssh that has ended: returns > 0 and sets *number, its line, and text and *status as
  * minder_reap does. */

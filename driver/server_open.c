@@ -245,5 +245,6 @@ int server_start_hosts(struct server *s, struct err *err)
     if (s->hosts.n == 0)
         return 0;
     uv_signal_start(&s->child_ended, on_child_ended, SIGCHLD);
-    return hosts_start(&s->hosts, s->options, listener_port(s->listener), err);
+    return hosts_start(&s->hosts, s->options, listener_port(s->listener),
+                       s->job->cluster.replace_timeout_ms != 0, err);
 }

@@ -47,7 +47,7 @@ struct agent {
     int state_fd;
     uv_timer_t beat;
     int n_stops, n_restarts;
-    int is_by_ssh; /* started by dpdriver --hosts */
+    int is_by_ssh; /* started by dpdriver --hosts, which wants ranks to be started again */
     int status;
 };
 

@@ -117,6 +117,21 @@ class Hosts(training.Case):
         driver.signal(signal.SIGTERM)
         self.assert_exit(driver, STOPPED)
 
+    def test_nothing_is_started_again(self):
+        """With cluster.replace_timeout: 0 neither a rank nor its machine is."""
+        job = {**ENDLESS, "cluster.min_ranks": 1, "cluster.replace_timeout": 0}
+        driver = self.run_hosts("a slots=2\n", job=job)
+        self.wait_event("first_step")
+        ranks = [int(driver.wait_line(rf"rank {k} joined: \S+ \(pid (\d+)\)")[1]) for k in (1, 2)]
+        os.kill(ranks[1], signal.SIGKILL)
+        self.wait_event("recovered")
+        os.kill(ranks[0], signal.SIGKILL)
+        driver.wait_line("a, started by --hosts: ssh exited with status 1")
+        self.wait_event("recovered", 2)
+        self.assertNotIn("starting it again", driver.text)
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
+
     def test_machine_that_cannot_be_reached(self):
         driver = self.run_hosts("a\nbad slots=3\n")
         self.assert_exit(driver, FAILED, r"ssh: connect to host bad",
