@@ -185,6 +185,19 @@ static void on_hosts_again(uv_timer_t *t)
         uv_timer_stop(t);
 }
 
+/* Why a machine is not started again, for the log. */
+static const char *host_why_not(const struct server *s, int status)
+{
+    if (s->daemon.n_stops)
+        return "";
+    if (status == STATUS_STOPPED)
+        return ": its ranks have left, because of a signal, a drain or a notice; it is not started "
+               "again";
+    if (s->job->cluster.replace_timeout_ms == 0)
+        return ": it is not started again (cluster.replace_timeout is 0)";
+    return ": it is not started again";
+}
+
 /* The ssh of a machine has ended.  The session deals with the ranks of that machine, which are lost
  * or have left.  A machine that failed is tried again: it may be there again soon. */
 static void host_ended(struct server *s, int number, const char *text, int status)
@@ -198,7 +211,7 @@ static void host_ended(struct server *s, int number, const char *text, int statu
         if (!uv_is_active((uv_handle_t *)&s->hosts_again))
             uv_timer_start(&s->hosts_again, on_hosts_again, HOSTS_LOOK_MS, HOSTS_LOOK_MS);
     } else if (s->is_formed && !s->is_ending && status != STATUS_OK) {
-        log_warn("%s %s", who, text);
+        log_warn("%s %s%s", who, text, host_why_not(s, status));
     }
     end_unless_formed(s, who, text, status);
 }

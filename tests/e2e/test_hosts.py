@@ -1,6 +1,7 @@
 """--hosts: the driver starts the followers of other machines by ssh.  Here ssh is a script that
 runs the remote command on this machine."""
 
+import contextlib
 import os
 import signal
 import stat
@@ -91,6 +92,53 @@ class Hosts(training.Case):
         self.assert_exit(driver, STOPPED)
         self.assertEqual(os.listdir(self.path("tmp")), [])
 
+    def processes(self, pid):
+        """A process and its descendants."""
+        found = [pid]
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            for child in self.read(f"/proc/{pid}/task/{thread}/children").split():
+                found += self.processes(int(child))
+        return found
+
+    def assert_left(self, driver):
+        """A machine's ranks left in order, together or one after the other: no step is lost."""
+        self.wait_event("recovered")
+        self.assertEqual({event["steps_lost"] for event in self.events("recovered")}, {0})
+        self.assertTrue(all("left: stopped by SIGTERM" in event["reason"]
+                            for event in self.events("lost")))
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
+
+    def test_a_machine_is_shut_down(self):
+        """All processes of the machine get SIGTERM at once.  Its ranks leave after the step, and it
+        is tried again."""
+        job = {**ENDLESS, "cluster.min_ranks": 2}
+        driver = self.run_hosts("a slots=2\nb\n", job=job)
+        self.wait_event("first_step")
+        shell = self.processes(driver.pid)[1]
+        for pid in self.processes(shell):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        driver.wait_line("a, started by --hosts: ssh exited with status 143: "
+                         "starting it again in 1 s")
+        self.assert_left(driver)
+
+    def test_the_ranks_of_a_machine_are_stopped(self):
+        """SIGTERM to the agent alone: a spare takes its rank's place, and the log says that the
+        machine stays away."""
+        driver = self.run_hosts("a\n", job={**ENDLESS, "cluster.spares": 1})
+        port = driver.wait_line(r"listening on \S+:(\d+) ")[1]
+        self.wait_event("first_step")
+        spare = self.follower("--secret-file", self.path("secret"), port=port)
+        self.wait_spares(1)
+        agent = self.processes(driver.pid)[2]
+        os.kill(agent, signal.SIGTERM)
+        driver.wait_line("a, started by --hosts: ssh exited with status 4: its ranks have left, "
+                         "because of a signal, a drain or a notice; it is not started again")
+        spare.wait_line("takes part as rank 1 of 2")
+        self.assert_left(driver)
+        self.assert_exit(spare, STOPPED)
+
     def test_a_machine_that_stays_away(self):
         """Each attempt comes later; the job goes on."""
         driver = self.run_hosts("a\n", job={**ENDLESS, "cluster.min_ranks": 1,
@@ -126,7 +174,8 @@ class Hosts(training.Case):
         os.kill(ranks[1], signal.SIGKILL)
         self.wait_event("recovered")
         os.kill(ranks[0], signal.SIGKILL)
-        driver.wait_line("a, started by --hosts: ssh exited with status 1")
+        driver.wait_line("a, started by --hosts: ssh exited with status 1: it is not started again "
+                         r"\(cluster.replace_timeout is 0\)")
         self.wait_event("recovered", 2)
         self.assertNotIn("starting it again", driver.text)
         driver.signal(signal.SIGTERM)
