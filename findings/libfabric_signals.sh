@@ -23,8 +23,8 @@ apt-get download -q libfabric1=1.17.0-3 libpsm-infinipath1=3.3+20.604758e7-6.2 l
     tail -n 1 log
     exit 77
 }
-for package in ./*.deb; do dpkg-deb -x "$package" root; done
-lib=$dir/root/usr/lib/$(uname -m)-linux-gnu
+for package in ./*.deb; do dpkg-deb -x "$package" unpacked; done
+lib=$dir/unpacked/usr/lib/$(uname -m)-linux-gnu
 cat >look.py <<'PY'
 import ctypes
 import os

@@ -1,8 +1,9 @@
 /* witness - computes two shares of a step, hashes them, and gathers what the jury wants to hear.
  *
  * Both shares use the memory of a step: gradients, scalars, arena.  The other rank's comes first,
- * because the own one's gradients stay there for the strategy.  In a second round the samples of
- * the own share are read again, too, as the loader has moved on.
+ * because the own one's gradients stay there for the strategy.  Where it cannot, because it needs
+ * sums of the own one, what the own one leaves is copied, and copied back.  In a second round the
+ * samples of the own share are read again, too, as the loader has moved on.
  *
  * Where gradients are divided no rank has memory for all of its own.  So the own share's buckets go
  * to the strategy as in any other step, each once it is hashed.  If the ranks do not agree, their
@@ -55,6 +56,7 @@ void witness_fini(struct witness *w)
     free(w->all);
     free(w->vote);
     free(w->own);
+    free(w->sums);
     *w = (struct witness){0};
 }
 
@@ -104,6 +106,39 @@ static void hash_batch(const struct stepper *t, const struct micro *m, struct ha
 
 /* ---- computing a share ---- */
 
+/* Note the sum that the own share's program has just made. */
+static void note_sum(struct witness *w, const double *sum, int64_t n)
+{
+    if (w->n_sums + n > w->cap_sums) {
+        w->cap_sums = 2 * (w->n_sums + n);
+        w->sums = xrealloc(w->sums, sizeof *w->sums * (size_t)w->cap_sums);
+    }
+    memcpy(w->sums + w->n_sums, sum, sizeof *sum * (size_t)n);
+    w->n_sums += n;
+}
+
+/* A SYNC stage.  Another share's numbers are hashed, and the kept sum, of which they are part,
+ * comes in their place. */
+static int witness_sync(struct stepper *t, const struct look *l, const struct stage *s,
+                        struct err *err)
+{
+    struct witness *w = &t->witness;
+    const size_t n_bytes = sizeof *w->sums * (size_t)s->n_sync;
+    int rc = 0;
+
+    hash_chain(&l->h[t->layout->n_params], s->sync, n_bytes);
+    if (l->is_own) {
+        rc = reducer_sum(t->reducer, s, err);
+        if (rc == 0)
+            note_sum(w, s->sync, s->n_sync);
+        return rc;
+    }
+    ASSERT(w->n_taken + s->n_sync <= w->n_sums); /* all ranks have as many micro-batches */
+    memcpy(s->sync, w->sums + w->n_taken, n_bytes);
+    w->n_taken += s->n_sync;
+    return 0;
+}
+
 /* A bucket of the own share is hashed.  It goes to the strategy at once if its memory is needed for
  * other gradients: those of the next micro-batch, or of other buckets. */
 static int pass_on(struct stepper *t, const struct micro *m, int b, struct err *err)
@@ -148,7 +183,6 @@ static int run_stages(struct stepper *t, const struct look *l, const struct micr
     for (int i = 0; i < program_n_stages(m->program) && rc == 0; i++) {
         const struct stage *s = program_stage(m->program, i);
 
-        ASSERT(s->kind != STAGE_SYNC);
         step_at(t, s->backward ? PHASE_BACKWARD : PHASE_FORWARD, -1);
         if (s->kind == STAGE_RUN && s->backward && l->is_own && m->key.last)
             faults_reach(t->faults, INJECTION_AT_BACKWARD, t->queued->step);
@@ -157,6 +191,8 @@ static int run_stages(struct stepper *t, const struct look *l, const struct micr
                                                            : program_run_stage(m->program, i, err);
         else if (s->kind == STAGE_GATHER)
             rc = step_gather(t, m->program, s->set, err);
+        else if (s->kind == STAGE_SYNC)
+            rc = witness_sync(t, l, s, err);
         else
             rc = witness_bucket(t, l, m, s->bucket, err);
     }
@@ -255,6 +291,9 @@ static int witness_look(struct stepper *t, const struct look *l, struct answer *
     *out = (struct answer){{0, 0}, {0, 0}};
     w->is_looking = 1;
     w->share = l->rank;
+    w->n_taken = 0;
+    if (l->is_own)
+        w->n_sums = 0;
     for (int i = 0; !is_last && rc == 0; i++)
         rc = look_at_micro_batch(t, l, i, &is_last, err);
     w->is_looking = 0;
@@ -311,15 +350,81 @@ static int witness_gather(struct stepper *t, const void *mine, size_t n_bytes, v
     return step_allgather(t, PHASE_REDUCE, mine, n_bytes, all, err);
 }
 
+/* 1: the programs of the step sum numbers over all ranks.  Those of all batch sizes do alike. */
+static int witness_sums(const struct stepper *t)
+{
+    const struct look l = {.rank = coll_rank(t->coll)};
+    const struct micro m = micro_of(t, &l, 0);
+    int sums = 0;
+
+    for (int i = 0; i < program_n_stages(m.program); i++)
+        sums |= program_stage(m.program, i)->kind == STAGE_SYNC;
+    return sums;
+}
+
+/* Memory in which the own share leaves something for strategy and update. */
+struct left {
+    void *at;
+    size_t n_bytes;
+};
+
+enum { MOST_LEFT = 5 };
+
+static int list_left(const struct stepper *t, struct left *out)
+{
+    const struct buffers *b = t->buffers;
+    const size_t stats = sizeof(float) * (size_t)t->layout->n_state_total;
+    const size_t grads =
+        b->grad ? layout_grad_bytes(t->layout, t->layout->grad_dtype) : sizeof(float) * CONTROL_LEN;
+    const struct left all[MOST_LEFT] = {
+        {b->grad ? b->grad : (void *)b->control, grads},
+        {b->numbers, sizeof *b->numbers},
+        {b->shadow, stats},
+        {b->work, stats},
+        {(void *)b->sum == b->grad ? NULL : b->sum, sizeof(float) * (size_t)t->layout->n_grad}};
+    int n = 0;
+
+    for (int i = 0; i < MOST_LEFT; i++)
+        if (all[i].at && all[i].n_bytes)
+            out[n++] = all[i];
+    return n;
+}
+
+/* Compute the other share without a change of what the own one has left. */
+static int look_aside(struct stepper *t, struct answer *out, struct err *err)
+{
+    struct left left[MOST_LEFT];
+    const int n = list_left(t, left);
+    size_t n_bytes = 0, at = 0;
+    char *copy;
+    int rc;
+
+    for (int i = 0; i < n; i++)
+        n_bytes += left[i].n_bytes;
+    rc = try_alloc((void **)&copy, n_bytes, "a copy of the gradients for train.audit", err);
+    for (int i = 0; i < n && rc == 0; at += left[i++].n_bytes)
+        memcpy(copy + at, left[i].at, left[i].n_bytes);
+    if (rc == 0)
+        rc = look_at_other(t, out, err);
+    at = 0;
+    for (int i = 0; i < n && rc == 0; at += left[i++].n_bytes)
+        memcpy(left[i].at, copy + at, left[i].n_bytes);
+    free(copy);
+    return rc;
+}
+
 /* Compute both shares, and tell the jury. */
 static int turn_look(struct stepper *t, struct err *err)
 {
     struct witness *w = &t->witness;
+    const int sums = witness_sums(t);
     struct opinion mine = {0};
-    int rc = look_at_other(t, &mine.other, err);
+    int rc = sums ? 0 : look_at_other(t, &mine.other, err);
 
     if (rc == 0)
         rc = look_at_own(t, w->jury.round, &mine.own, err);
+    if (rc == 0 && sums)
+        rc = look_aside(t, &mine.other, err);
     if (rc == 0)
         rc = witness_gather(t, &mine, sizeof mine, w->all, err);
     if (rc == 0)

@@ -7,6 +7,11 @@
  * strategy.  So an audited step takes twice as long, its sums do not overlap the backward pass, and
  * what the strategy and the update get is what they get in any other step.
  *
+ * Where programs sum numbers over the ranks (batch norm, a contrastive loss), each rank needs all
+ * of them for that.  So the own share comes first, and its sums are kept.  The other share is
+ * computed from these, and what it would add to each of them is hashed, too: so a rank that adds
+ * something wrong is found, although all get the same wrong sum.
+ *
  * Where gradients are divided (strategy.zero 2 and 3), each bucket is summed once it is hashed, as
  * its memory is needed.  The sums stay apart until the hashes are equal, and are else computed
  * again before anything reads them.
@@ -16,8 +21,7 @@
  * step fails: on a rank that is proven to be at fault with ERR_DEVICE, so that it is replaced, and
  * on the others with ERR_CANCELED.  No update was made then.
  *
- * Not on devices, and not where programs sum numbers over the ranks: there no rank can compute
- * another one's share alone.  The owner does not begin a witness then.
+ * Not on devices: the owner does not begin a witness then.
  *
  * Life:    witness_begin -> witness_step ... -> witness_fini, for each formation.
  * Threads: the engine's.
@@ -35,8 +39,12 @@ struct stepper;
 struct witness {
     struct jury jury;
     int is_looking, share; /* 1: the share of this rank is being computed */
-    struct opinion *all;   /* [n_ranks] */
-    struct answer *vote;   /* [n_ranks] */
+    /* The sums over all ranks that programs have made for the own share, one after another.
+     * n_taken: of these numbers, so many have been taken for another share. */
+    double *sums;
+    int64_t n_sums, cap_sums, n_taken;
+    struct opinion *all; /* [n_ranks] */
+    struct answer *vote; /* [n_ranks] */
     /* [n]: hashes of each parameter's gradient, then of the sums of losses: of the own share, of
      * the other one, and of one that is voted on. */
     struct hash128 *own, *other, *voted;

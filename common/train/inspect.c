@@ -463,21 +463,6 @@ int inspect_epoch_end(struct trainer *t, struct report *r, struct err *err)
 
 /* ---- gradients ---- */
 
-/* 1: a step's programs sum numbers over all ranks (batch norm, a contrastive loss).  Those of all
- * batch sizes are alike in that. */
-static int sums_inside(const struct trainer *t)
-{
-    const struct sampler_step at = sampler_at(&t->sampler, 0);
-    const struct span part =
-        sampler_micro(&at, t->n_ranks, t->rank, (int)t->job->train.accumulate, 0);
-    const struct program *p = programs_find(t->step.programs, 1, part.n);
-    int sums = 0;
-
-    for (int i = 0; i < program_n_stages(p); i++)
-        sums |= program_stage(p, i)->kind == STAGE_SYNC;
-    return sums;
-}
-
 const char *inspect_obstacle(const struct trainer *t)
 {
     if (t->n_ranks == 1)
@@ -486,9 +471,6 @@ const char *inspect_obstacle(const struct trainer *t)
         return "ranks on GPUs are not audited";
     if (!has_equal_params(t))
         return "the ranks' parameters differ between two meetings (strategy.name)";
-    if (t->step.programs && sums_inside(t))
-        return "the network sums over all ranks within a step; want model.sync_batch_norm: false, "
-               "or strategy.shards";
     return NULL;
 }
 

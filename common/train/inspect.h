@@ -57,7 +57,7 @@ int inspect_source(struct trainer *t, int *source, struct err *err);
 int inspect_compares_after(const struct trainer *t, int64_t step);
 
 /* The reason why gradients cannot be audited with these ranks, as the end of a sentence; NULL: they
- * can, unless programs that are still to be made sum numbers over all ranks. */
+ * can. */
 const char *inspect_obstacle(const struct trainer *t);
 
 /* 1: gradients of the step are audited.  Pure, and the same on all ranks. */

@@ -108,22 +108,22 @@ static int fit_feeds(struct trainer *t, struct err *err)
 
 int trainer_make_programs(struct trainer *t, struct err *err)
 {
-    struct programs *former = t->step.programs;
-    struct programs_options o;
+    const struct programs_options o = {
+        .job = t->job,
+        .spec = t->spec,
+        .sampler = &t->sampler,
+        .n_validation = t->valid_set ? t->valid_set->n_samples : 0,
+        .rank = t->rank,
+        .n_ranks = t->n_ranks,
+        .n_threads = t->n_threads,
+        .former = t->step.programs,
+        .gathers = t->layout->gathers,
+        .audits = t->job->train.audit > 0 && !inspect_obstacle(t),
+        .statistics = average_has_statistics(t->job, t->layout),
+    };
     int rc;
 
-    t->step.programs = NULL; /* inspect_obstacle must not ask those of other shares */
-    o = (struct programs_options){.job = t->job,
-                                  .spec = t->spec,
-                                  .sampler = &t->sampler,
-                                  .n_validation = t->valid_set ? t->valid_set->n_samples : 0,
-                                  .rank = t->rank,
-                                  .n_ranks = t->n_ranks,
-                                  .n_threads = t->n_threads,
-                                  .former = former,
-                                  .gathers = t->layout->gathers,
-                                  .audits = t->job->train.audit > 0 && !inspect_obstacle(t),
-                                  .statistics = average_has_statistics(t->job, t->layout)};
+    t->step.programs = NULL; /* the former ones are the new ones' now */
     rc = programs_new(&o, t->backend, t->state, t->step.buffers, &t->step.programs, err);
     return rc == 0 ? fit_feeds(t, err) : rc;
 }

@@ -72,11 +72,11 @@ class Contrastive(dp.Case):
                 "optimizer.name": "sgd", "optimizer.lr": RATE, "optimizer.momentum": 0.9,
                 **{k.replace("__", "."): v for k, v in more.items()}}
 
-    def ours(self, n, loss, **more):
+    def ours(self, n, loss, args=(), **more):
         run = f"run{len(self.runs)}"
         self.runs.append(run)
-        self.run_driver("--local", "--threads", "1", "--device", "cpu", "--run-dir", run, n=n,
-                        job=self.job(loss, **more))
+        self.run_driver("--local", "--threads", "1", "--device", "cpu", "--run-dir", run, *args,
+                        n=n, job=self.job(loss, **more))
         with open(self.path(run, "metrics.csv"), encoding="ascii") as file:
             losses = [float(row["loss"]) for row in csv.DictReader(file)]
         state = safetensors.torch.load_file(
@@ -135,6 +135,17 @@ class Contrastive(dp.Case):
                 np.testing.assert_allclose(divided, plain, rtol=1e-6)
         half, *_ = self.ours(2, text, precision="bfloat16")
         np.testing.assert_allclose(half, losses, rtol=0.05)
+
+    def test_audits(self):
+        """A second rank computes a share that is compared with those of all ranks."""
+        text = "{image: {name: contrastive, with: text, temperature: 0.2}}"
+        plain, *_ = self.ours(3, text)
+        audited, *_ = self.ours(3, text, args=("--inject", "flip:rank1@step5:bucket0"),
+                                train__audit=1)
+        self.assertEqual(audited, plain)
+        event, = self.events("corruption", self.runs[-1])
+        self.assertEqual((event["rank"], event["step"], event["what"], event["healed"]),
+                         (1, 5, "gradient", True))
 
     def test_evaluate_predict(self):
         """The same loss on any number of ranks, no perplexity; predictions are the first output"""

@@ -343,29 +343,37 @@ static void test_wrong_gradients_are_never_applied(void **state)
     }
 }
 
-/* Micro-batches, an epoch's shorter last step, and batch norm by each rank's own samples. */
+/* Micro-batches, an epoch's shorter last step, and batch norm by each rank's own samples or by
+ * those of all ranks. */
 static void test_micro_batches_are_audited(void **state)
 {
     static const char job[] =
-        "model: {arch: mlp, hidden: [24], batch_norm: true, sync_batch_norm: false, "
+        "model: {arch: mlp, hidden: [24], batch_norm: true, sync_batch_norm: %s, "
         "dropout: 0.2}\ndata: {format: digits, samples: 230, validation_samples: 20}\n" ADAM
         "train: {global_batch: 24, accumulate: 3, audit: %d}\n%s";
-    static const char *const more[] = {"", "strategy: {shards: 3}\n", "strategy: {zero: 1}\n",
-                                       "strategy: {zero: 2}\n", "strategy: {zero: 3}\n"};
+    static const char *const more[] = {"",
+                                       "strategy: {shards: 3}\n",
+                                       "strategy: {zero: 1}\n",
+                                       "strategy: {zero: 2}\n",
+                                       "strategy: {zero: 3}\n",
+                                       "precision: bfloat16\n"};
     static struct run_result r[2];
     char text[512];
 
     (void)state;
-    for (int s = 0; s < (int)ARRAY_LEN(more); s++) {
+    for (int s = 0; s < 2 * (int)ARRAY_LEN(more); s++) {
+        const int is_synced = s % 2 && !strstr(more[s / 2], "shards");
+        const char *const inject = s % 3 ? "flip:rank2@step9:bucket0" : "flip:rank2@step9:batch";
+
         for (int audits = 0; audits < 2; audits++) {
-            snprintf(text, sizeof text, job, audits, more[s]);
-            run_job_ok(&(struct run_plan){.job = text,
-                                          .n_ranks = 3,
-                                          .n_epochs = 2,
-                                          .inject = audits ? "flip:rank2@step9:bucket0" : NULL},
-                       &r[audits]);
+            snprintf(text, sizeof text, job, is_synced ? "true" : "false", audits, more[s / 2]);
+            run_job_ok(
+                &(struct run_plan){
+                    .job = text, .n_ranks = 3, .n_epochs = 2, .inject = audits ? inject : NULL},
+                &r[audits]);
             assert_int_equal(r[audits].n_found, audits);
         }
+        assert_string_equal(r[1].warning, "");
         assert_found(&r[1], 0, 9, 2, 1);
         assert_true(hash_equal(r[0].replica[0], r[1].replica[0]));
     }
@@ -455,8 +463,6 @@ static void test_what_cannot_be_audited_is_told(void **state)
     } cases[] = {
         {MLP, "there is only one rank", 1},
         {MLP "strategy: {name: local_sgd}\n", "parameters differ between two meetings", 2},
-        {"model: {arch: mlp, hidden: [24], batch_norm: true}\n" DATA,
-         "want model.sync_batch_norm: false, or strategy.shards", 2},
     };
     static struct run_result r;
     char job[512];
