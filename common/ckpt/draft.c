@@ -28,8 +28,9 @@ struct draft_file {
 struct draft {
     char *run_dir; /* the owner's; NULL: of another rank */
     char *folder;
-    int is_placed;
+    int is_checked, is_placed;
     struct draft_file file[CKPT_FILES]; /* path NULL: there is no such file */
+    struct hash128 hash[CKPT_FILES];    /* of each that is there, as draft_check read it */
 };
 
 /* ---- making and joining ---- */
@@ -192,16 +193,25 @@ int draft_sync(struct draft *d, struct err *err)
 
 /* ---- reading back ---- */
 
-/* The progress of the check of one part. */
+/* A part, and how far its check is. */
 struct cursor {
+    const struct draft_part *part;
     int next; /* piece */
     struct hasher *hasher;
 };
 
+/* The check of all parts. */
+struct check {
+    struct cursor *cursor; /* [n] */
+    int n;
+    uint8_t *is_bad; /* [n] */
+};
+
 /* Read the bytes [at, at + n) of the file, and add them to both hashers. */
-static int draft_take(int fd, const struct draft_file *f, int64_t at, int64_t n, char *block,
+static int draft_take(int fd, const struct draft_file *f, int64_t at, int64_t n,
                       struct hasher *whole, struct hasher *own, struct err *err)
 {
+    char *block = xmalloc(BLOCK_BYTES);
     int rc = 0;
 
     for (int64_t done = 0; done < n && rc == 0; done += BLOCK_BYTES) {
@@ -210,21 +220,39 @@ static int draft_take(int fd, const struct draft_file *f, int64_t at, int64_t n,
         rc = file_read_at(fd, f->path, block, m, at + done, err);
         if (rc == 0)
             hasher_add(whole, block, m);
-        if (rc == 0 && own)
+        if (rc == 0)
             hasher_add(own, block, m);
     }
+    free(block);
+    return rc;
+}
+
+/* The header is the owner's, so another one makes the owner's part bad. */
+static int take_head(int fd, const struct draft_file *f, struct hasher *whole, struct check *k,
+                     struct err *err)
+{
+    char *head = xmalloc(f->n_head);
+    const int rc = file_read_at(fd, f->path, head, f->n_head, 0, err);
+
+    if (rc == 0)
+        hasher_add(whole, head, f->n_head);
+    if (rc == ERR_CORRUPT || (rc == 0 && memcmp(head, f->head, f->n_head) != 0))
+        k->is_bad[0] = 1;
+    free(head);
     return rc;
 }
 
 /* The part that has the piece at this offset of the data.  The pieces of all parts cover the files.
  */
-static int owner_of(const struct draft_part *part, const struct cursor *c, int n, int file,
-                    int64_t at)
+static int owner_of(const struct check *k, int file, int64_t at)
 {
-    for (int r = 0; r < n; r++)
-        if (c[r].next < part[r].n && part[r].piece[c[r].next].file == file &&
-            part[r].piece[c[r].next].at == at)
+    for (int r = 0; r < k->n; r++) {
+        const struct cursor *c = &k->cursor[r];
+
+        if (c->next < c->part->n && c->part->piece[c->next].file == file &&
+            c->part->piece[c->next].at == at)
             return r;
+    }
     ASSERT(!"a byte of a checkpoint belongs to no rank");
     return -1;
 }
@@ -237,13 +265,29 @@ static int draft_check_length(const struct draft_file *f, int64_t n_bytes, struc
                    f->path, (long long)n_bytes, (long long)f->end);
 }
 
-static int read_back(const struct draft *d, int file, const struct draft_part *part,
-                     struct cursor *c, int n, struct hash128 *hash, struct err *err)
+static int draft_take_pieces(int fd, const struct draft_file *f, int file, struct hasher *whole,
+                             struct check *k, struct err *err)
+{
+    int rc = 0;
+
+    for (int64_t at = (int64_t)f->n_head; at < f->end && rc == 0;) {
+        const int r = owner_of(k, file, at - (int64_t)f->n_head);
+        struct cursor *c = &k->cursor[r];
+        const int64_t n_bytes = c->part->piece[c->next++].n_bytes;
+
+        rc = draft_take(fd, f, at, n_bytes, whole, c->hasher, err);
+        if (rc == ERR_CORRUPT)
+            k->is_bad[r] = 1;
+        at += n_bytes;
+    }
+    return rc;
+}
+
+static int read_back(struct draft *d, int file, struct check *k, struct err *err)
 {
     const struct draft_file *f = &d->file[file];
     struct hasher *whole = hasher_new();
-    char *block = xmalloc(BLOCK_BYTES);
-    int64_t n_bytes, at = (int64_t)f->n_head;
+    int64_t n_bytes;
     int fd = -1, rc = file_open(f->path, &fd, &n_bytes, err);
 
     if (rc == 0) {
@@ -251,57 +295,72 @@ static int read_back(const struct draft *d, int file, const struct draft_part *p
         rc = draft_check_length(f, n_bytes, err);
     }
     if (rc == 0)
-        rc = draft_take(fd, f, 0, at, block, whole, NULL, err);
-    while (at < f->end && rc == 0) {
-        const int r = owner_of(part, c, n, file, at - (int64_t)f->n_head);
-        const struct draft_piece *p = &part[r].piece[c[r].next++];
-
-        rc = draft_take(fd, f, at, p->n_bytes, block, whole, c[r].hasher, err);
-        at += p->n_bytes;
-    }
-    *hash = hasher_end(whole);
+        rc = take_head(fd, f, whole, k, err);
+    if (rc == 0)
+        rc = draft_take_pieces(fd, f, file, whole, k, err);
+    d->hash[file] = hasher_end(whole);
     if (fd >= 0)
         close(fd);
-    free(block);
     hasher_free(whole);
     return rc;
 }
 
-/* Read all files back.  hash [CKPT_FILES]: of each that is there. */
-static int check_files(const struct draft *d, const struct draft_part *part, int n,
-                       struct hash128 *hash, struct err *err)
+/* All files were read. */
+static void compare_parts(struct check *k)
 {
-    struct cursor *c = xcalloc((size_t)n, sizeof *c);
+    for (int r = 0; r < k->n; r++)
+        if (!hash_equal(hasher_end(k->cursor[r].hasher), k->cursor[r].part->hash))
+            k->is_bad[r] = 1;
+}
+
+/* Files that were all read name the first bad part; a read that failed has said why. */
+static int draft_judge(const struct draft *d, const struct check *k, int rc, struct err *err)
+{
+    const uint8_t *bad = memchr(k->is_bad, 1, (size_t)k->n);
+
+    if (!bad || (rc < 0 && rc != ERR_CORRUPT))
+        return rc;
+    if (rc == 0)
+        err_set(err, ERR_IO,
+                "%s: what rank %d wrote is not what is read back; do all ranks see the same disk, "
+                "and is it in order?",
+                d->folder, (int)(bad - k->is_bad));
+    err->code = ERR_IO;
+    return DRAFT_DAMAGED;
+}
+
+int draft_check(struct draft *d, const struct draft_part *part, int n, uint8_t *is_bad,
+                struct err *err)
+{
+    struct check k = {xcalloc((size_t)n, sizeof *k.cursor), n, is_bad};
     int rc = 0;
 
+    ASSERT(d->run_dir && n > 0);
+    memset(is_bad, 0, (size_t)n);
     for (int r = 0; r < n; r++)
-        c[r].hasher = hasher_new();
+        k.cursor[r] = (struct cursor){.part = &part[r], .hasher = hasher_new()};
     for (int i = 0; i < CKPT_FILES && rc == 0; i++)
         if (d->file[i].path)
-            rc = read_back(d, i, part, c, n, &hash[i], err);
-    for (int r = 0; r < n && rc == 0; r++)
-        if (!hash_equal(hasher_end(c[r].hasher), part[r].hash))
-            rc = err_set(err, ERR_IO,
-                         "%s: what rank %d wrote is not what is read back; do all ranks see the "
-                         "same disk?",
-                         d->folder, r);
+            rc = read_back(d, i, &k, err);
+    if (rc == 0)
+        compare_parts(&k);
+    rc = draft_judge(d, &k, rc, err);
+    d->is_checked = rc == 0;
     for (int r = 0; r < n; r++)
-        hasher_free(c[r].hasher);
-    free(c);
+        hasher_free(k.cursor[r].hasher);
+    free(k.cursor);
     return rc;
 }
 
-int draft_place(struct draft *d, const struct ckpt_content *c, const struct draft_part *part, int n,
-                int keep, char **path, struct err *err)
+int draft_place(struct draft *d, const struct ckpt_content *c, int keep, char **path,
+                struct err *err)
 {
-    struct hash128 hash[CKPT_FILES];
-    int rc = check_files(d, part, n, hash, err);
+    int rc;
 
-    ASSERT(d->run_dir);
+    ASSERT(d->run_dir && d->is_checked);
     for (int i = 0; i < CKPT_FILES; i++)
         ASSERT(ckpt_has_file(c, (enum ckpt_file)i) == (d->file[i].path != NULL));
-    if (rc == 0)
-        rc = ckpt_write_state(d->folder, c, hash, err);
+    rc = ckpt_write_state(d->folder, c, d->hash, err);
     if (rc == 0) {
         d->is_placed = 1;
         rc = ckpt_place(d->run_dir, d->folder, c, keep, path, err);

@@ -2,10 +2,8 @@
  *
  * joint.h tells the phases.  A checkpoint under way is a struct save.  While a task is queued, the
  * save belongs to the thread; otherwise to the engine.  The last task frees it. */
-#include "state/joint.h"
+#include "state/joint_impl.h"
 
-#include <limits.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,60 +12,20 @@
 #include "base/cond.h"
 #include "base/util.h"
 #include "base/writer.h"
-#include "ckpt/draft.h"
 #include "state/drain.h"
-#include "state/part.h"
 #include "state/shards.h"
 
 enum {
     WINDOW_BYTES = 32 << 20, /* what a rank passes to rank 0 in one poll */
-    BLOCK_BYTES = 8 << 20,   /* of the copy, written between two looks at is_given_up */
     MOMENT_MS = 2,
     QUEUE_BYTES = 1 << 20, /* far more than the few tasks of a checkpoint and of those given up */
+    MOST_DRAFTS = 2,       /* of a checkpoint */
     LEAVE_MS = 10000,      /* a rank that is not rank 0 leaves its thread on a disk that hangs */
 };
 
 static const int64_t never_ms = 365 * 24 * 3600 * INT64_C(1000);
 
-enum phase_of_save { PREPARING, WRITING, PASSING };
-
-struct save {
-    struct joint *joint;
-    enum phase_of_save phase;
-    int rank, size;
-    struct contents contents;
-    struct part *part; /* [n_parts]: rank 0: of all ranks; another rank: its own */
-    int n_parts;
-    char *bytes; /* the copy of the own part; NULL: there was no memory, as err says */
-    atomic_int is_given_up;
-    double exposed_s; /* time in which rank 0's engine copied and took windows */
-
-    /* The thread's. */
-    char folder[PATH_MAX]; /* of the draft */
-    struct draft *draft;
-    int rc; /* 0, DRAFT_UNSEEN, or the failure that err tells */
-    struct err err;
-
-    /* Passing.  unseen [size]: 1: the rank does not see the disk.  On rank 0: */
-    uint8_t *unseen;
-    int from;       /* the rank whose part is being passed */
-    int64_t passed; /* bytes of it; on another rank: of its own part */
-    char *window;
-    size_t n_window;
-};
-
-struct joint {
-    void *arg;
-    int (*canceled)(void *arg);
-    struct joint_options o;
-    struct writer *thread; /* NULL until joint_open */
-    struct save *save;     /* NULL: none is under way */
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    int n_tasks; /* queued or running; guarded by lock */
-};
-
-/* ---- tasks of the thread ---- */
+/* ---- the thread's queue ---- */
 
 struct step {
     struct task task;
@@ -100,111 +58,6 @@ static void joint_start(struct joint *j, struct save *v, void (*run)(struct save
     pthread_mutex_unlock(&j->lock);
     if (writer_put(j->thread, &s->task) != 0)
         ASSERT(!"a task without bytes always fits");
-}
-
-static void joint_prepare(struct save *v)
-{
-    if (v->rc < 0) /* there was no memory */
-        return;
-    v->rc = draft_new(v->joint->o.run_dir, &v->contents.files, &v->draft, &v->err);
-    if (v->rc == 0 && strlen(draft_folder(v->draft)) >= sizeof v->folder)
-        v->rc = err_set(&v->err, ERR_IO, "%s: the path is too long", draft_folder(v->draft));
-    if (v->rc == 0)
-        strcpy(v->folder, draft_folder(v->draft));
-}
-
-static int write_blocks(struct save *v, struct err *err)
-{
-    const int64_t n = v->part[0].n_bytes;
-    int rc = 0;
-
-    for (int64_t at = 0; at < n && rc == 0; at += BLOCK_BYTES) {
-        if (atomic_load(&v->is_given_up))
-            return err_set(err, ERR_CANCELED, "given up");
-        rc = draft_write(v->draft, &v->part[0].files, at, v->bytes + at,
-                         (size_t)min_i64(BLOCK_BYTES, n - at), err);
-    }
-    return rc;
-}
-
-/* Rank 0 keeps its files open for the windows of other ranks, and syncs them at the end. */
-static void write_part(struct save *v)
-{
-    if (v->rc != 0)
-        return;
-    v->part[0].files.hash = hash_of(v->bytes, (size_t)v->part[0].n_bytes);
-    if (v->rank > 0)
-        v->rc = v->joint->o.is_apart
-                    ? DRAFT_UNSEEN
-                    : draft_join(v->folder, &v->contents.files, &v->draft, &v->err);
-    if (v->rc == 0)
-        v->rc = write_blocks(v, &v->err);
-    if (v->rc == 0 && v->rank > 0)
-        v->rc = draft_sync(v->draft, &v->err);
-}
-
-static void write_window(struct save *v)
-{
-    const struct part *p = &v->part[v->from];
-
-    ASSERT(v->phase == PASSING && v->rank == 0 && v->unseen[v->from]);
-    ASSERT(v->passed + (int64_t)v->n_window <= p->n_bytes);
-    if (v->rc == 0)
-        v->rc = draft_write(v->draft, &p->files, v->passed, v->window, v->n_window, &v->err);
-    v->passed += (int64_t)v->n_window;
-}
-
-static void save_free(struct save *v)
-{
-    draft_free(v->draft);
-    for (int r = 0; r < v->n_parts; r++)
-        part_fini(&v->part[r]);
-    contents_fini(&v->contents);
-    free(v->part);
-    free(v->bytes);
-    free(v->unseen);
-    free(v->window);
-    free(v);
-}
-
-/* The last task of a checkpoint that failed or was given up, and of every checkpoint on a rank that
- * is not rank 0. */
-static void joint_drop(struct save *v)
-{
-    struct saver *saver = v->joint->o.saver;
-    const double exposed_s = v->exposed_s;
-    char *why = atomic_load(&v->is_given_up) ? NULL : xstrdup(v->err.msg);
-
-    save_free(v);
-    if (saver)
-        saver_deliver(saver, NULL, why, exposed_s);
-    else
-        free(why);
-}
-
-/* The last task of rank 0 if all parts are written. */
-static void joint_place(struct save *v)
-{
-    struct draft_part *part = xcalloc((size_t)v->size, sizeof *part);
-    const struct joint_options *o = &v->joint->o;
-    char *path = NULL;
-    int rc;
-
-    ASSERT(v->rank == 0 && v->n_parts == v->size && v->draft && v->rc == 0 && o->saver);
-    for (int r = 0; r < v->size; r++)
-        part[r] = v->part[r].files;
-    rc = draft_sync(v->draft, &v->err);
-    if (rc == 0)
-        rc = draft_place(v->draft, &v->contents.files, part, v->size, o->keep, &path, &v->err);
-    free(part);
-    if (rc < 0) {
-        joint_drop(v);
-        return;
-    }
-    if (rc > 0)
-        saver_warn_unlinked(o->saver, v->contents.files.state.step, v->err.msg);
-    saver_deliver(o->saver, path, NULL, v->exposed_s);
-    save_free(v);
 }
 
 /* ---- life ---- */
@@ -259,12 +112,22 @@ static void joint_end(struct joint *j, void (*last)(struct save *v))
     j->save = NULL;
 }
 
+/* All parts are written: rank 0 puts the checkpoint in place, if it is right. */
+static void joint_end_written(struct joint *j)
+{
+    joint_end(j, j->save->rank == 0 ? joint_place : joint_drop);
+}
+
 int joint_give_up(struct joint *j)
 {
     struct save *v = j->save;
 
     if (!v)
         return 0;
+    if (v->phase == CHECKING) {
+        joint_end_written(j);
+        return 0;
+    }
     atomic_store(&v->is_given_up, 1);
     joint_end(j, joint_drop);
     return 1;
@@ -296,7 +159,8 @@ static int copy_part(struct save *v, const struct state *s, struct err *err)
     return v->rc == 0 ? part_copy(&v->part[0], &v->contents, s, v->bytes, err) : 0;
 }
 
-int joint_begin(struct joint *j, struct coll *c, int is_awaited, struct err *err)
+int joint_begin(struct joint *j, struct coll *c, int is_awaited, int64_t generation,
+                struct err *err)
 {
     const int64_t since_ns = clock_mono_ns();
     const struct shard_set *now = &j->o.state->shards->now;
@@ -309,6 +173,7 @@ int joint_begin(struct joint *j, struct coll *c, int is_awaited, struct err *err
     v->rank = coll_rank(c);
     v->size = coll_size(c);
     v->unseen = xcalloc((size_t)v->size, 1);
+    v->has_erred = xcalloc((size_t)v->size, 1);
     contents_init(&v->contents, j->o.state);
     rc = contents_set_state(&v->contents, j->o.state, v->size, err);
     if (rc == 0) {
@@ -316,12 +181,12 @@ int joint_begin(struct joint *j, struct coll *c, int is_awaited, struct err *err
         rc = copy_part(v, j->o.state, err);
     }
     if (rc < 0) {
-        save_free(v);
+        joint_free_save(v);
         return rc;
     }
     j->save = v;
     if (j->o.saver)
-        saver_hold(j->o.saver, is_awaited);
+        saver_hold(j->o.saver, is_awaited, generation);
     if (v->rank == 0)
         joint_start(j, v, joint_prepare);
     v->exposed_s = clock_since_s(since_ns);
@@ -338,7 +203,7 @@ static int end_preparing(struct joint *j, struct coll *c, struct err *err)
         return err->code;
     v->phase = WRITING;
     if (v->folder[0])
-        joint_start(j, v, write_part);
+        joint_start(j, v, joint_write_part);
     else
         joint_end(j, joint_drop); /* rank 0 could not make the files */
     return 0;
@@ -375,9 +240,14 @@ static int note_outcomes(struct save *v, const struct outcome *o, int *any_unsee
     return -1;
 }
 
-static void joint_end_ok(struct joint *j)
+static void begin_checking(struct joint *j)
 {
-    joint_end(j, j->save->rank == 0 ? joint_place : joint_drop);
+    struct save *v = j->save;
+
+    ASSERT(v->phase == WRITING || v->phase == PASSING);
+    v->phase = CHECKING;
+    if (v->rank == 0)
+        joint_start(j, v, joint_check);
 }
 
 static void begin_passing(struct joint *j)
@@ -408,7 +278,7 @@ static int end_writing(struct joint *j, struct coll *c, struct err *err)
     } else if (rc == 0 && any_unseen) {
         begin_passing(j);
     } else if (rc == 0) {
-        joint_end_ok(j);
+        begin_checking(j);
     }
     free(all);
     return rc;
@@ -489,7 +359,7 @@ static int take_window(struct joint *j, struct coll *c, struct err *err)
 
     v->exposed_s += clock_since_s(since_ns);
     if (rc == 0)
-        joint_start(j, v, write_window);
+        joint_start(j, v, joint_write_window);
     return rc;
 }
 
@@ -506,13 +376,42 @@ static int joint_pass(struct joint *j, struct coll *c, struct err *err)
     if (rc < 0)
         return rc;
     if (o.rank == ALL_PASSED)
-        joint_end_ok(j);
+        begin_checking(j);
     else if (o.rank == PASS_FAILED)
         joint_end(j, joint_drop);
     else if (v->rank == 0)
         return take_window(j, c, err);
     else if (v->rank == o.rank)
         return send_window(j, c, o.n_bytes, err);
+    return 0;
+}
+
+/* Have all ranks write their parts to new files. */
+static void begin_again(struct joint *j)
+{
+    struct save *v = j->save;
+
+    v->phase = PREPARING;
+    v->rc = 0;
+    v->folder[0] = '\0';
+    free(v->window);
+    v->window = NULL;
+    if (v->rank == 0)
+        joint_start(j, v, joint_prepare);
+}
+
+/* 4. Rank 0 tells whether the files have to be written again. */
+static int end_checking(struct joint *j, struct coll *c, struct err *err)
+{
+    struct save *v = j->save;
+    uint8_t is_again = v->rc == DRAFT_DAMAGED && v->n_damaged < MOST_DRAFTS;
+
+    if (coll_broadcast(c, &is_again, sizeof is_again, 0, err) < 0)
+        return err->code;
+    if (is_again)
+        begin_again(j);
+    else
+        joint_end_written(j);
     return 0;
 }
 
@@ -526,6 +425,8 @@ static int joint_go_on(struct joint *j, struct coll *c, struct err *err)
         return end_writing(j, c, err);
     case PASSING:
         return joint_pass(j, c, err);
+    case CHECKING:
+        return end_checking(j, c, err);
     }
     return 0;
 }

@@ -7,9 +7,10 @@
  *   2. writing:   each rank writes its copy to these files, and fsyncs;
  *   3. passing:   a rank that does not see rank 0's disk sends rank 0 a window of its part in each
  *                 poll, and rank 0's thread writes the window;
- *   4. placing:   rank 0's thread reads the files back, compares what it reads with the hash of
- *                 each rank's part, and puts the checkpoint in place.  For the other ranks the
- *                 checkpoint is over when this begins.
+ *   4. checking:  rank 0's thread reads the files back, and compares what it reads with the hash of
+ *                 each rank's part;
+ *   5. placing:   rank 0's thread puts the checkpoint in place.  For the other ranks the checkpoint
+ *                 is over when this begins.
  * No rank ever holds more than its own part, and rank 0 one window more.  A disk that hangs holds
  * up the threads, but no step.
  *
@@ -17,8 +18,11 @@
  *   - A rank has no memory for its copy, or cannot write (a full disk): it says so after 2, and all
  *     ranks drop the checkpoint.  Rank 0 reports the failure.
  *   - A rank is lost: the formation ends, and joint_give_up drops the checkpoint.  It is not
- *     reported as failed: the next formation writes a newer one.
- *   - The files do not hold what the ranks wrote: rank 0 reports it and drops the checkpoint.
+ *     reported as failed: the next formation writes a newer one.  In 4 all parts are written, so
+ *     rank 0 goes on alone, and places the checkpoint if it is right.
+ *   - The disk gives back other bytes than a rank wrote: all ranks write their parts to new files,
+ *     from 1 on, and rank 0 reports that rank (REPORT_CORRUPTION).  If the second files are wrong,
+ *     too, rank 0 reports the failure and drops the checkpoint.
  *
  * On rank 0 the saver (state/saver.h) is busy from joint_begin until the outcome is reported.
  *
@@ -50,9 +54,10 @@ void joint_free(struct joint *j); /* gives up what is under way; NULL is fine */
 /* All ranks call these together, with the coll of the state's formation.  They fail as collectives
  * do; a checkpoint that cannot be written is no failure here. */
 
-/* Begin a checkpoint, and poll.  None is under way, nor on rank 0 in the saver.  is_awaited: as for
- * saver_hold. */
-int joint_begin(struct joint *j, struct coll *c, int is_awaited, struct err *err);
+/* Begin a checkpoint, and poll.  None is under way, nor on rank 0 in the saver.  is_awaited and
+ * generation: as for saver_hold. */
+int joint_begin(struct joint *j, struct coll *c, int is_awaited, int64_t generation,
+                struct err *err);
 /* Go on with the checkpoint under way, if its threads are done.  Waits for a disk at most some
  * milliseconds. */
 int joint_poll(struct joint *j, struct coll *c, struct err *err);
@@ -60,7 +65,8 @@ int joint_poll(struct joint *j, struct coll *c, struct err *err);
  * ERR_CANCELED, too, if the hook says so during a wait. */
 int joint_finish(struct joint *j, struct coll *c, struct err *err);
 
-/* The formation has ended: drop the checkpoint under way.  Does not wait.  1: there was one. */
+/* The formation has ended: drop the checkpoint under way, unless all parts of it are written.  Does
+ * not wait.  1: one was dropped. */
 int joint_give_up(struct joint *j);
 
 int joint_is_under_way(const struct joint *j); /* the same on all ranks */

@@ -44,6 +44,7 @@ struct saver {
     int is_awaited;         /* 1: saver_save waits for the outcome and takes it */
     struct report *outcome; /* for saver_save; else NULL */
     int64_t step, start_ns; /* of the checkpoint under way */
+    int64_t generation;     /* of the formation whose ranks write it together; 0: rank 0 alone */
     double exposed_s;
     int64_t saved_step; /* the step that this process wrote last; -1 none */
 };
@@ -116,19 +117,24 @@ static void set_error(const struct saver *v, struct report *r, char *error)
     r->checkpoint.is_gone = error && ckpt_check_run_dir(v->run_dir, &ignored) < 0;
 }
 
-/* The disk gave back other bytes of the file than were written. */
-static void saver_tell_damaged(void *arg, const char *file, int is_mended)
+void saver_tell_damaged(const struct saver *v, int rank, const char *file, int is_mended)
 {
-    const struct saver *v = arg;
-    struct report *r = report_new(REPORT_CORRUPTION, 0);
+    struct report *r = report_new(REPORT_CORRUPTION, v->generation);
 
     r->corruption.step = v->step;
+    r->corruption.rank = rank;
     r->corruption.is_proven = 1;
     r->corruption.what = CORRUPTION_CHECKPOINT;
     r->corruption.share = -1;
     r->corruption.is_healed = is_mended;
-    r->corruption.tensor = xstrdup(file);
+    r->corruption.tensor = file ? xstrdup(file) : NULL;
     v->hooks.report(v->hooks.arg, r);
+}
+
+/* A file of a checkpoint that this thread writes, as rank 0's. */
+static void saver_hear_damaged(void *arg, const char *file, int is_mended)
+{
+    saver_tell_damaged(arg, 0, file, is_mended);
 }
 
 /* Copy what saver_begin_beside left, if it did.  The lock is held, but for the copy. */
@@ -151,7 +157,7 @@ static void saver_copy_rest(struct saver *v)
 
 static struct report *write_snapshot(struct saver *v)
 {
-    const struct ckpt_told told = {v, saver_tell_damaged};
+    const struct ckpt_told told = {v, saver_hear_damaged};
     char *path = NULL;
     struct err err;
     int rc = snapshot_save(v->snapshot, v->run_dir, v->keep, &told, &path, &err);
@@ -274,6 +280,7 @@ struct start {
     int is_last;             /* 1: the state need not be copied */
     int is_beside;           /* 1: the thread copies what only an update changes */
     int is_awaited, is_held; /* as in struct saver */
+    int64_t generation;      /* likewise */
 };
 
 /* Mark the checkpoint of the state's step as under way. */
@@ -286,6 +293,7 @@ static void set_busy(struct saver *v, const struct start *how, double exposed_s)
     v->exposed_s = exposed_s;
     v->is_awaited = how->is_awaited;
     v->is_held = how->is_held;
+    v->generation = how->generation;
     v->is_copying = how->is_beside;
     v->is_busy = 1;
     pthread_cond_broadcast(&v->changed);
@@ -310,11 +318,12 @@ static int saver_start(struct saver *v, const struct start *how, int64_t since_n
     return 0;
 }
 
-void saver_hold(struct saver *v, int is_awaited)
+void saver_hold(struct saver *v, int is_awaited, int64_t generation)
 {
     v->start_ns = clock_mono_ns();
     v->has_borrowed = 0;
-    set_busy(v, &(struct start){.is_awaited = is_awaited, .is_held = 1}, 0);
+    set_busy(v, &(struct start){.is_awaited = is_awaited, .is_held = 1, .generation = generation},
+             0);
 }
 
 void saver_deliver(struct saver *v, char *path, char *error, double exposed_s)

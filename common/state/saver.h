@@ -73,14 +73,17 @@ int saver_save(struct saver *v, int n_ranks, struct report *r, struct err *err);
  * saver_hold until saver_deliver, which any thread may call.  deliver takes `path`, or `error` if
  * the checkpoint failed; both NULL: it was given up, and there is no report.  is_awaited:
  * saver_await waits for the outcome and fills r, as saver_save does; saver_disown gives that up,
- * and the outcome goes to the hook. */
-void saver_hold(struct saver *v, int is_awaited);
+ * and the outcome goes to the hook.  generation: of the formation whose ranks write. */
+void saver_hold(struct saver *v, int is_awaited, int64_t generation);
 void saver_deliver(struct saver *v, char *path, char *error, double exposed_s);
 int saver_await(struct saver *v, int64_t since_ns, struct report *r, struct err *err);
 void saver_disown(struct saver *v);
 /* Warn the user, at the first time, that a checkpoint has no link.  For the thread that has written
  * the checkpoint, before it delivers it. */
 void saver_warn_unlinked(struct saver *v, int64_t step, const char *why);
+/* Tell that the disk gave back other bytes than `rank` wrote for the checkpoint under way.  For the
+ * same thread.  file: NULL: it is not known which one.  is_mended: as in ckpt/ckpt.h. */
+void saver_tell_damaged(const struct saver *v, int rank, const char *file, int is_mended);
 
 /* Wait until no checkpoint is written from the state itself, which may change then.  Fails with
  * ERR_CANCELED if the hook says so. */

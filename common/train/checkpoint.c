@@ -68,12 +68,14 @@ struct beginning {
 static int begin_joint(struct trainer *t, void *arg, struct err *err)
 {
     struct beginning *b = arg;
+    struct ring_head head;
     int rc = coll_broadcast(t->step.coll, b, sizeof *b, 0, err);
 
     if (rc == 0 && b->answer == SAVE_NOW)
         rc = shards_prove(t->state, t->step.coll, err);
+    ring_head(t->ring, &head);
     if (rc == 0 && b->answer == SAVE_NOW)
-        rc = joint_begin(t->joint, t->step.coll, b->is_last, err);
+        rc = joint_begin(t->joint, t->step.coll, b->is_last, head.generation, err);
     return rc;
 }
 

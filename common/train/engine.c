@@ -61,7 +61,8 @@ static void engine_send(void *arg, struct report *r)
 {
     struct engine *e = arg;
 
-    r->generation = atomic_load(&e->running_generation);
+    if (!r->generation) /* not of a formation before */
+        r->generation = atomic_load(&e->running_generation);
     if (r->kind == REPORT_ROW || r->kind == REPORT_HASHES) /* the loop would take a processor */
         mailbox_leave(e->reports, &r->mail);
     else

@@ -83,7 +83,9 @@ static int write_part(struct draft *d, const struct numbers *x, int rank, struct
     return rc;
 }
 
-enum flaw { NO_FLAW, LAST_RANK_IS_MISSING, OTHER_BYTES };
+enum flaw { NO_FLAW, LAST_RANK_IS_MISSING, OTHER_BYTES, OTHER_HEADER };
+
+static uint8_t is_bad[N_RANKS]; /* the parts that are read back differently */
 
 static int write_other(const char *folder, const struct numbers *x, int rank,
                        struct draft_part *part, struct err *err)
@@ -99,6 +101,18 @@ static int write_other(const char *folder, const struct numbers *x, int rank,
         rc = draft_sync(d, err);
     draft_free(d);
     return rc;
+}
+
+static void spoil_header(const struct draft *d)
+{
+    char *path = xasprintf("%s/optimizer.safetensors", draft_folder(d));
+    FILE *f = fopen(path, "r+");
+
+    assert_non_null(f);
+    assert_int_equal(fseek(f, 12, SEEK_SET), 0);
+    assert_int_equal(fputc('?', f), '?');
+    assert_int_equal(fclose(f), 0);
+    free(path);
 }
 
 /* As run_save, but by three ranks.  Rank 1 does not see the disk, so rank 0 writes its part. */
@@ -130,8 +144,14 @@ static int save_together(const char *run, struct run_point p, int keep, enum fla
         assert_int_equal(truncate(file, 200), 0);
         free(file);
     }
+    if (rc == 0 && flaw == OTHER_HEADER)
+        spoil_header(d);
     if (rc == 0)
-        rc = draft_place(d, &x.content, part, N_RANKS, keep, &path, err);
+        rc = draft_check(d, part, N_RANKS, is_bad, err);
+    if (rc == DRAFT_DAMAGED)
+        rc = err->code;
+    if (rc == 0)
+        rc = draft_place(d, &x.content, keep, &path, err);
     assert_true(!path == (rc < 0));
     draft_free(d);
     free(path);
@@ -179,7 +199,8 @@ static void test_same_bytes(void **state)
     run_remove_folder(all);
 }
 
-static void assert_flaw(enum flaw flaw, const char *why)
+/* bad: the ranks whose parts are bad, one bit each. */
+static void assert_flaw(enum flaw flaw, const char *why, int bad)
 {
     char *run = run_new_folder();
     struct run_point seen;
@@ -189,6 +210,8 @@ static void assert_flaw(enum flaw flaw, const char *why)
     assert_int_equal(save_together(run, (struct run_point){20, 0}, 2, flaw, &err), ERR_IO);
     if (!strstr(err.msg, why))
         fail_msg("%s", err.msg);
+    for (int r = 0; r < N_RANKS; r++)
+        assert_int_equal(is_bad[r], bad >> r & 1);
     assert_int_equal(run_load(run, &seen, &err), 0);
     assert_int_equal(seen.step, 10);
     run_remove_folder(run);
@@ -197,8 +220,9 @@ static void assert_flaw(enum flaw flaw, const char *why)
 static void test_parts_are_checked(void **state)
 {
     (void)state;
-    assert_flaw(LAST_RANK_IS_MISSING, "optimizer.safetensors: has 200 bytes after all ranks");
-    assert_flaw(OTHER_BYTES, "what rank 0 wrote is not what is read back");
+    assert_flaw(LAST_RANK_IS_MISSING, "optimizer.safetensors: has 200 bytes after all ranks", 0);
+    assert_flaw(OTHER_BYTES, "what rank 0 wrote is not what is read back", 1);
+    assert_flaw(OTHER_HEADER, "what rank 0 wrote is not what is read back", 1);
 }
 
 /* A rank joins only the files that the owner made, with the headers that it expects itself. */

@@ -1,11 +1,16 @@
-/* hang - a library that is preloaded into a daemon and makes its disk hang, or have no links.
+/* hang - a library that is preloaded into a daemon and makes its disk hang, have no links, or keep
+ * wrong bytes.
  *
  * While the file that DPTRAIN_HANG names exists, no call returns that writes, syncs or changes
  * names in the folder of that file, or below.  The daemon cannot tell this from a disk, or a file
  * server, that does not answer.
  *
  * Where DPTRAIN_NO_LINKS is set, the disk is one without symbolic links and without an exchange of
- * folders, as exFAT is. */
+ * folders, as exFAT is.
+ *
+ * While the file that DPTRAIN_SPOILS names exists, the next write to a checkpoint's tensors removes
+ * it and leaves a wrong last byte on the disk.  If a folder has that name, it stays, and so all
+ * writes do that. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -27,14 +32,21 @@ static void wait_for_disk(const char *path)
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
 }
 
-static void wait_for_fd(int fd)
+static void path_of(int fd, char path[PATH_MAX])
 {
-    char link[64], path[PATH_MAX];
+    char link[64];
     ssize_t n;
 
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    n = readlink(link, path, sizeof path - 1);
+    n = readlink(link, path, PATH_MAX - 1);
     path[n > 0 ? n : 0] = '\0';
+}
+
+static void wait_for_fd(int fd)
+{
+    char path[PATH_MAX];
+
+    path_of(fd, path);
     wait_for_disk(path);
 }
 
@@ -61,22 +73,50 @@ static void next(void *pointer, const char *name)
     memcpy(pointer, &fn, sizeof fn);
 }
 
+static ssize_t put_at(int fd, const void *data, size_t n, off_t at)
+{
+    ssize_t (*call)(int, const void *, size_t, off_t);
+
+    next(&call, "pwrite64");
+    return call(fd, data, n, at);
+}
+
+/* data [n] was written before the offset `end`. */
+static void spoil_if_asked(int fd, const char *data, ssize_t n, off_t end)
+{
+    const char *spoils = getenv("DPTRAIN_SPOILS");
+    char path[PATH_MAX], other;
+
+    if (!spoils || n <= 0)
+        return;
+    path_of(fd, path);
+    if (strstr(path, ".safetensors") && (unlink(spoils) == 0 || errno == EISDIR)) {
+        other = (char)(data[n - 1] ^ 1);
+        if (put_at(fd, &other, 1, end - 1) != 1)
+            abort();
+    }
+}
+
 ssize_t write(int fd, const void *data, size_t n)
 {
-    ssize_t (*call)(int, const void *, size_t);
+    ssize_t (*call)(int, const void *, size_t), done;
 
     wait_for_fd(fd);
     next(&call, "write");
-    return call(fd, data, n);
+    done = call(fd, data, n);
+    if (done > 0 && getenv("DPTRAIN_SPOILS"))
+        spoil_if_asked(fd, data, done, lseek(fd, 0, SEEK_CUR));
+    return done;
 }
 
 ssize_t pwrite64(int fd, const void *data, size_t n, off_t at)
 {
-    ssize_t (*call)(int, const void *, size_t, off_t);
+    ssize_t done;
 
     wait_for_fd(fd);
-    next(&call, "pwrite64");
-    return call(fd, data, n, at);
+    done = put_at(fd, data, n, at);
+    spoil_if_asked(fd, data, done, at + done);
+    return done;
 }
 
 int fsync(int fd)

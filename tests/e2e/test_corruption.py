@@ -1,9 +1,14 @@
 """Wrong bits in a run of real processes: who is named, and how the run ends.
 
-Which faults are found, with which strategies, is for tests/train/test_audit.c.
+Which faults are found, with which strategies, is for tests/train/test_audit.c.  A disk keeps wrong
+bytes by the library DPTRAIN_HANG_LIBRARY (hang.c).
 """
+import os
+
 import dp
 from dp import FAILED, FINISHED
+
+LIBRARY = os.environ.get("DPTRAIN_HANG_LIBRARY")
 
 # 4 steps an epoch, 12 in all.
 JOB = {**dp.LIGHT, "data.samples": 256, "data.validation_samples": 64, "train.global_batch": 64,
@@ -126,6 +131,51 @@ class Corruption(dp.Case):
                 lost, = self.events("lost", run)
                 self.assertEqual((lost["rank"], "drained" in lost["reason"]), (1, n_flips == 1))
                 self.assertEqual(self.events("epoch", run)[-1]["step"], 12)
+
+    # ---- checkpoints
+
+    def spoiling(self, rank, at):
+        """Returns additions to the environment of a rank; rank `at` spoils what it writes."""
+        if not LIBRARY:
+            self.skipTest("a library cannot be preloaded under a sanitizer")
+        return {"LD_PRELOAD": LIBRARY, "DPTRAIN_SPOILS": self.path("spoils")} if rank == at else {}
+
+    def start_spoiling(self, at, job, run):
+        """Two ranks, of which rank `at` writes wrong bytes."""
+        driver = self.driver("--run-dir", run, n=2, job=job, env=self.spoiling(0, at))
+        return driver, self.follower("--rank", "1", env=self.spoiling(1, at))
+
+    def test_a_checkpoint_is_written_again(self):
+        for stage, rank in ((0, 0), (1, 0), (1, 1)):
+            with self.subTest(zero=stage, rank=rank):
+                run = f"spoilt{stage}-{rank}"
+                job = {**JOB, "strategy.zero": stage, "optimizer.momentum": 0.9}
+                with open(self.path("spoils"), "w", encoding="ascii"):
+                    pass
+                driver, follower = self.start_spoiling(rank, job, run)
+                self.assert_exit(driver, FINISHED, rf"rank {rank} .*wrote a checkpoint of which "
+                                 r"the disk gives back other bytes, after step 4.*: it was "
+                                 r"written again")
+                self.assert_exit(follower, FINISHED)
+                event, = self.events("corruption", run)
+                self.assertEqual((event["rank"], event["step"], event["what"], event["healed"]),
+                                 (rank, 4, "checkpoint", True))
+                self.assertEqual([e["step"] for e in self.events("checkpoint", run)], [4, 8, 12])
+
+    def test_a_disk_stays_wrong(self):
+        """Each checkpoint fails, whichever rank writes wrong bytes."""
+        os.mkdir(self.path("spoils"))
+        for stage, rank in ((0, 0), (1, 1)):
+            with self.subTest(zero=stage):
+                run = f"wrong{stage}"
+                job = {**JOB, "strategy.zero": stage, "optimizer.momentum": 0.9}
+                driver, follower = self.start_spoiling(rank, job, run)
+                self.assert_exit(driver, FAILED, "the final checkpoint could not be written")
+                self.assert_exit(follower, FAILED)
+                self.assertEqual([(e["rank"], e["step"], e["what"], e["healed"])
+                                  for e in self.events("corruption", run)],
+                                 [(rank, step, "checkpoint", False) for step in (4, 8, 12)])
+                self.assertEqual(self.events("checkpoint", run), [])
 
 
 if __name__ == "__main__":

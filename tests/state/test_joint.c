@@ -3,6 +3,7 @@
 #include "../test.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@
 #include "state/joint.h"
 #include "state/snapshot.h"
 
-enum { STEP = 5 };
+enum { STEP = 5, GENERATION = 7 };
 
 /* The course of one checkpoint. */
 static struct {
@@ -25,12 +26,16 @@ static struct {
     size_t window_bytes;
     int fails_at;                 /* the n-th fsync of a file fails; 0: none does */
     int fails_at_write, n_writes; /* likewise, of parts */
+    int spoils_from, spoils_to;   /* these writes of parts put a wrong byte on the disk */
     int n_syncs;                  /* of files */
     int is_held;                  /* fsync waits */
     int gives_up;                 /* once it has begun, all ranks do */
+    int gives_up_reading;         /* the same, while rank 0 reads it back */
+    int n_read;                   /* reads of what was written; they wait while this is asked */
     int n_reports, n_warnings;
-    char *path, *error; /* of rank 0's report */
-    int is_gone;        /* as in it */
+    int n_told[MOST_RANKS], n_mended; /* corruption events, by rank */
+    char *path, *error;               /* of rank 0's report */
+    int is_gone;                      /* as in it */
     double exposed_s;
 } course;
 
@@ -62,20 +67,44 @@ ssize_t __wrap_pwrite64(int fd, const void *from, size_t n, off_t at);
 
 ssize_t __wrap_pwrite64(int fd, const void *from, size_t n, off_t at)
 {
-    int is_full;
+    ssize_t done;
+    int is_full, is_spoilt;
 
     pthread_mutex_lock(&lock);
     is_full = ++course.n_writes == course.fails_at_write;
+    is_spoilt = course.n_writes >= course.spoils_from && course.n_writes <= course.spoils_to;
     pthread_mutex_unlock(&lock);
     if (is_full)
         errno = ENOSPC;
-    return is_full ? -1 : __real_pwrite64(fd, from, n, at);
+    done = is_full ? -1 : __real_pwrite64(fd, from, n, at);
+    if (done > 0 && is_spoilt) {
+        const char other = (char)(((const char *)from)[done - 1] ^ 1);
+
+        ASSERT(__real_pwrite64(fd, &other, 1, at + done - 1) == 1);
+    }
+    return done;
+}
+
+ssize_t __real_pread64(int fd, void *to, size_t n, off_t at);
+ssize_t __wrap_pread64(int fd, void *to, size_t n, off_t at);
+
+/* Ranks that join a draft read its headers, too, but from a file that they may write. */
+ssize_t __wrap_pread64(int fd, void *to, size_t n, off_t at)
+{
+    pthread_mutex_lock(&lock);
+    if ((fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY) {
+        course.n_read++;
+        while (course.gives_up_reading)
+            pthread_cond_wait(&changed, &lock);
+    }
+    pthread_mutex_unlock(&lock);
+    return __real_pread64(fd, to, n, at);
 }
 
 static void let_go(void)
 {
     pthread_mutex_lock(&lock);
-    course.is_held = 0;
+    course.is_held = course.gives_up_reading = 0;
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
 }
@@ -85,6 +114,11 @@ static void joint_report(void *arg, struct report *r)
     (void)arg;
     if (r->kind == REPORT_WARNING) {
         course.n_warnings++;
+    } else if (r->kind == REPORT_CORRUPTION) {
+        ASSERT(r->corruption.what == CORRUPTION_CHECKPOINT && r->generation == GENERATION);
+        ASSERT(r->corruption.step == STEP && r->corruption.rank < MOST_RANKS);
+        course.n_told[r->corruption.rank]++;
+        course.n_mended += r->corruption.is_healed;
     } else {
         course.n_reports++;
         course.path = r->checkpoint.path ? strdup(r->checkpoint.path) : NULL;
@@ -101,6 +135,23 @@ static int is_never(void *arg)
     return 0;
 }
 
+/* Rank 0 reads the files back. */
+static int poll_until_read(struct joint *j, struct coll *c, struct err *err)
+{
+    int32_t is_read = 0;
+    int rc = 0;
+
+    while (rc == 0 && !is_read) {
+        rc = joint_poll(j, c, err);
+        pthread_mutex_lock(&lock);
+        is_read = course.n_read > 0;
+        pthread_mutex_unlock(&lock);
+        if (rc == 0)
+            rc = coll_broadcast(c, &is_read, sizeof is_read, 0, err);
+    }
+    return rc;
+}
+
 /* Write one checkpoint; `saver` is rank 0's. */
 static int write_with(struct member *m, struct coll *c, struct saver *saver, struct err *err)
 {
@@ -112,13 +163,18 @@ static int write_with(struct member *m, struct coll *c, struct saver *saver, str
                                     .moment_ms = 1,
                                     .is_apart = course.is_apart[m->at]};
     struct joint *j = joint_new(NULL, is_never);
+    const int is_read = course.gives_up_reading;
     int rc = joint_open(j, &o, err);
 
     if (rc == 0)
-        rc = joint_begin(j, c, 0, err);
+        rc = joint_begin(j, c, 0, GENERATION, err);
     train_member(m, STEP + 1); /* the copy is taken: steps go on */
     if (rc == 0 && course.gives_up)
         ASSERT(joint_give_up(j));
+    if (rc == 0 && is_read) {
+        rc = poll_until_read(j, c, err);
+        ASSERT(!joint_give_up(j));
+    }
     let_go();
     if (rc == 0)
         rc = joint_finish(j, c, err);
@@ -306,6 +362,78 @@ static void writes_that_fail(void **state)
     }
 }
 
+static int n_told(void)
+{
+    int n = 0;
+
+    for (int k = 0; k < MOST_RANKS; k++)
+        n += course.n_told[k];
+    return n;
+}
+
+/* The n-th write puts a wrong byte on the disk, for each n, or so do all writes from it on.  All
+ * ranks write again, and rank 0 tells whose part was wrong. */
+static void spoil_each(int is_always)
+{
+    int is_named[3] = {0};
+
+    for (int n = 1, is_over = 0; !is_over; n++) {
+        begin_course();
+        course.spoils_from = n;
+        course.spoils_to = is_always ? 1 << 30 : n;
+        course.is_apart[2] = 1;
+        course.window_bytes = 64;
+        write_checkpoint(3);
+        is_over = course.n_writes < n;
+        if (is_over || !is_always)
+            assert_written(3);
+        if (is_over) {
+            assert_int_equal(n_told(), 0);
+        } else if (is_always) {
+            assert_non_null(strstr(course.error, "is not what is read back"));
+            assert_nothing_written();
+            assert_int_equal(n_told(), 3); /* the second time all parts are wrong */
+            assert_int_equal(course.n_mended, 0);
+        } else {
+            assert_int_equal(n_told(), 1);
+            assert_int_equal(course.n_mended, 1);
+        }
+        for (int k = 0; k < 3; k++)
+            is_named[k] |= course.n_told[k];
+        end_course();
+    }
+    for (int k = 0; k < 3; k++)
+        assert_int_equal(is_named[k], 1);
+}
+
+static void disks_that_spoil(void **state)
+{
+    (void)state;
+    spoil_each(0);
+    spoil_each(1);
+}
+
+/* Once all parts are written, rank 0 needs no other rank to place the checkpoint. */
+static void given_up_reading(void **state)
+{
+    (void)state;
+    begin_course();
+    course.gives_up_reading = 1;
+    write_checkpoint(3);
+    assert_written(3);
+    end_course();
+    begin_course();
+    course.gives_up_reading = 1;
+    course.spoils_from = course.spoils_to = 2;
+    write_checkpoint(3);
+    assert_int_equal(course.n_reports, 1);
+    assert_non_null(course.error);
+    assert_int_equal(n_told(), 1);
+    assert_int_equal(course.n_mended, 0);
+    assert_nothing_written();
+    end_course();
+}
+
 static void a_folder_that_is_gone(void **state)
 {
     (void)state;
@@ -361,6 +489,8 @@ int main(void)
         cmocka_unit_test(warned_once),
         cmocka_unit_test(unlinked),
         cmocka_unit_test(writes_that_fail),
+        cmocka_unit_test(disks_that_spoil),
+        cmocka_unit_test(given_up_reading),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
