@@ -235,6 +235,20 @@ static void keep_epoch(struct rank_run *k, const struct report *r, int64_t i)
     out->epoch[i].epoch.note = NULL;
 }
 
+/* As after CMD_VALIDATE and CMD_CHECKPOINT, while training goes on. */
+static int save_between(struct rank_run *k, int64_t epoch, struct err *err)
+{
+    struct report *validated = report_new(REPORT_VALIDATED, 1);
+    struct report *saved = report_new(REPORT_CHECKPOINT, 1);
+    int rc = trainer_validate(k->trainer, epoch, validated, err);
+
+    if (rc == 0)
+        rc = trainer_checkpoint(k->trainer, 0, saved, err);
+    report_free(validated);
+    report_free(saved);
+    return rc;
+}
+
 static int train(struct rank_run *k, struct err *err)
 {
     const struct run_plan *p = k->job->plan;
@@ -256,6 +270,10 @@ static int train(struct rank_run *k, struct err *err)
             return rc;
         if (end != EPOCH_WHOLE)
             break;
+        if (p->saves_epochs && i + 1 < p->n_epochs)
+            rc = save_between(k, i + 1, err);
+        if (rc < 0)
+            return rc;
     }
     return 0;
 }

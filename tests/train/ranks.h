@@ -35,6 +35,7 @@ struct run_plan {
     int resume;                  /* from run_dir */
     int64_t stop_at;             /* the last rank asks to stop while it computes this step; 0: no */
     int64_t save_at;             /* the last rank asks for a checkpoint, likewise */
+    int saves_epochs;            /* 1: validate and save between two epochs, too */
     struct coll_fault fault;     /* on the last rank */
     const struct plugin *plugin; /* its GPU 0 computes; NULL: the CPU */
     const struct strategy_ops *strategy; /* NULL: the all-reduce */

@@ -304,6 +304,34 @@ static void test_planned_is_kept(void **state)
     assert_false(is_saved_at(dir, 20) || is_saved_at(dir, 21) || is_saved_at(dir, 22));
 }
 
+#define BEST(keep)                                                                   \
+    "model: {arch: mlp, hidden: [8], batch_norm: true}\n"                            \
+    "data: {format: digits, samples: 320, validation_samples: 10}\n"                 \
+    "train: {global_batch: 10, on_spike: rewind, best: {metric: validation_loss}}\n" \
+    "optimizer: {lr: 0.1}\ncheckpoint: {every_epochs: 0, every_steps: 16, keep: " keep "}\n"
+
+/* An epoch's end that is saved because it is train.best's is not planned.  So the checkpoint that
+ * is due there by its steps still comes a step later, and that one is kept. */
+static void test_planned_after_best(void **state)
+{
+    const char *dir = *state;
+    static struct run_result r;
+    struct run_plan plan = {
+        .job = BEST("100"), .n_ranks = 2, .n_epochs = 2, .run_dir = dir, .saves_epochs = 1};
+
+    run_job_ok(&plan, &r);
+    assert_true(is_saved_at(dir, 16) && is_saved_at(dir, 32) && is_saved_at(dir, 33));
+    assert_true(is_saved_at(dir, 48) && is_saved_at(dir, 64));
+    assert_false(is_saved_at(dir, 34));
+    plan.job = BEST("1");
+    plan.resume = 1;
+    plan.n_epochs = 1;
+    plan.stop_at = 70;
+    run_job_ok(&plan, &r);
+    assert_true(is_saved_at(dir, 65) && is_saved_at(dir, r.step[0]));
+    assert_false(is_saved_at(dir, 33) || is_saved_at(dir, 48));
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, make_folder, clear_folder)
 
 int main(void)
@@ -317,6 +345,7 @@ int main(void)
         CASE(test_last_step_of_divided_state),
         CASE(test_planned_after_resume),
         CASE(test_planned_is_kept),
+        CASE(test_planned_after_best),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
