@@ -2,14 +2,16 @@
 the requests --set-live, --checkpoint-now, --pause and --go."""
 
 import csv
+import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import struct
 
 import dp
-from dp import FINISHED, REFUSED, STOPPED, USAGE
+from dp import FAILED, FINISHED, REFUSED, STOPPED, USAGE
 
 JOB = {**dp.LIGHT, "data.samples": 512, "data.validation_samples": 256, "train.global_batch": 64}
 
@@ -240,9 +242,8 @@ class Spikes(Loops):
         self.assertEqual(self.weights("cut"), self.weights("run"))
         self.assertEqual(self.checkpoints("cut"), [100])
 
-    def test_replayed(self):
-        """A step behind the spike is the same when it is computed again, although an operator's
-        checkpoint is the newest one before it."""
+    def train_back(self):
+        """Two ranks go back to step 50, although an operator's checkpoint is newer."""
         job = {**self.JOB, **dp.PATIENT, "train.on_spike": "rewind", "checkpoint.hashes": 20,
                "strategy.shards": 2}
         driver = self.driver("--local", *dp.EXACT, "--run-dir", "run", *dp.freezing(1, 56), n=2,
@@ -254,12 +255,51 @@ class Spikes(Loops):
         self.assertEqual(self.spike("run")["back_to"], 50)
         asked, = set(self.checkpoints("run")) - {25, 50, 75, 100}
         self.assertIn(asked, (57, 58))
+
+    def test_replayed(self):
+        """A step behind the spike is the same when it is computed again."""
+        self.train_back()
         for first in (50, 25, 0):
             with self.subTest(first):
                 told = json.loads(self.replay("run", 62).out)
                 self.assertEqual((told["from"], told["to"], told["same"]), (first, 80, True))
             if first:
                 shutil.rmtree(self.path("run/checkpoints", f"step-{first:08}"))
+
+    def verify(self, status):
+        """The verdict on the run, and (from, to, same) of the steps 87, 62 and 41, which this seed
+        draws."""
+        daemon = self.start([dp.DRIVER, "verify", "run", "--step", "3", "--seed", "28",
+                             "--log-format", "json"])
+        self.assert_exit(daemon, status)
+        told = json.loads(daemon.out)
+        self.assertEqual([step["step"] for step in told["steps"]], [87, 62, 41])
+        self.assertEqual(told["files"], [])
+        return told["same"], [(step["from"], step["to"], step["same"]) for step in told["steps"]]
+
+    def forge(self, step):
+        """Changes the row of this step in hashes.csv, and has record.json agree with that."""
+        files = [self.path("run", name) for name in ("hashes.csv", "record.json")]
+        with open(files[0], encoding="ascii") as file:
+            rows = file.read()
+        row = re.search(rf"^{step},(\w+).*$", rows, re.M)
+        forged = rows.replace(row[1], row[1][::-1])
+        with open(files[1], encoding="utf-8") as file:
+            record = file.read()
+        old, new = (hashlib.sha256(text.encode()).hexdigest() for text in (rows, forged))
+        self.assertIn(old, record)
+        for name, text in zip(files, (forged, record.replace(old, new))):
+            with open(name, "w", encoding="utf-8") as file:
+                file.write(text)
+
+    def test_verified(self):
+        """Steps before, across and after the spike are the same, unless a row was forged."""
+        self.train_back()
+        self.assertEqual(self.verify(FINISHED), (True, [(75, 100, True), (50, 80, True),
+                                                        (25, 60, True)]))
+        self.forge(80)
+        self.assertEqual(self.verify(FAILED), (False, [(75, 100, False), (50, 80, False),
+                                                       (25, 60, True)]))
 
     def test_not_replayed(self):
         """A run that went back elsewhere, because a checkpoint was missing, is not said to differ:
