@@ -508,6 +508,56 @@ static void test_the_part_of_the_steps(void **state)
     assert_int_equal(n[0], n[1]);
 }
 
+enum { DRAWN_STEPS = 100000 };
+
+/* The audited steps of a rank with this seed: yes [DRAWN_STEPS]. */
+static int draw_audits(int64_t seed, double part, int rank, uint8_t *yes)
+{
+    struct job job = {.train = {.seed = seed, .audit = part}};
+    struct trainer t = {.job = &job, .rank = rank, .n_ranks = 4};
+    int n = 0;
+
+    for (int64_t step = 0; step < DRAWN_STEPS; step++)
+        n += yes[step] = (uint8_t)inspect_looks_at(&t, step);
+    return n;
+}
+
+/* No thousand steps are without an audit: at 0.02 that has the probability 2e-9. */
+static void assert_spread(const uint8_t *yes)
+{
+    int since = 0;
+
+    for (int step = 0; step < DRAWN_STEPS; step++) {
+        since = yes[step] ? 0 : since + 1;
+        assert_in_range(since, 0, 999);
+    }
+}
+
+/* One in fifty steps is audited, as far as chance allows: 2000, with a standard deviation of 44.
+ * All ranks agree on them.  With another seed they are others, so that some 40 are the same. */
+static void test_audits_are_drawn(void **state)
+{
+    static uint8_t own[DRAWN_STEPS], other[DRAWN_STEPS];
+
+    (void)state;
+    for (int64_t seed = 1; seed <= 5; seed++) {
+        int n_same = 0;
+
+        assert_in_range(draw_audits(seed, 0.02, 0, own), 2000 - 4 * 44, 2000 + 4 * 44);
+        assert_spread(own);
+        for (int rank = 1; rank < 4; rank++) {
+            draw_audits(seed, 0.02, rank, other);
+            assert_memory_equal(own, other, sizeof own);
+        }
+        draw_audits(seed + 1, 0.02, 0, other);
+        for (int step = 0; step < DRAWN_STEPS; step++)
+            n_same += own[step] && other[step];
+        assert_in_range(n_same, 10, 80);
+    }
+    assert_int_equal(draw_audits(1, 0, 0, own), 0);
+    assert_int_equal(draw_audits(1, 1, 0, own), DRAWN_STEPS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -528,6 +578,7 @@ int main(void)
         cmocka_unit_test(test_a_rank_that_is_alone_attends),
         cmocka_unit_test(test_what_cannot_be_audited_is_told),
         cmocka_unit_test(test_the_part_of_the_steps),
+        cmocka_unit_test(test_audits_are_drawn),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
