@@ -477,9 +477,22 @@ static int turn_vote(struct stepper *t, struct err *err)
 
 /* ---- the outcome ---- */
 
+/* A rank that fails ends the others' collectives.  So it waits until all have heard the last votes,
+ * above all rank 0, which reports the verdict.  A loss meanwhile changes nothing. */
+static void await_all(struct stepper *t)
+{
+    const uint8_t mine = 1;
+    uint8_t *all = xcalloc((size_t)t->witness.jury.n_ranks, 1);
+    struct err ignored;
+
+    (void)witness_gather(t, &mine, sizeof mine, all, &ignored);
+    free(all);
+}
+
 /* The ranks do not agree, however often they compute it. */
 static int witness_fail(struct stepper *t, struct err *err)
 {
+    await_all(t);
     if (jury_condemns(&t->witness.jury, coll_rank(t->coll)))
         return err_set(err, ERR_DEVICE,
                        "this rank computes wrong gradients: the step was computed %d times, and "
