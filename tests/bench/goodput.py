@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """goodput - measures how many steps are left of a run whose ranks are killed again and again.
 
-    goodput.py [--build DIR] [--ranks N] [--minutes M] [--every S]... [--spares N]... [--driver]
-               [--set KEY=VALUE]... [--seed N] [--record]
+    goodput.py [--build DIR] [--ranks N] [--minutes M] [--turn S] [--every S]... [--spares N]...
+               [--driver] [--set KEY=VALUE]... [--seed N] [--record]
     goodput.py --check       with few ranks and for seconds; no figure is judged
 
-64 ranks on four hosts (network namespaces behind a bridge) train a small MLP with strategy.shards,
-first undisturbed for M minutes (10), then for as long in each of these settings:
+64 ranks on four hosts (network namespaces behind a bridge) train a small MLP with strategy.shards.
+For each setting two such runs stand side by side, one of them undisturbed, and take turns of S
+seconds (60), until each has trained for M minutes (10).  The settings:
 
   --every S   every S seconds (15, and 60) a rank is killed by SIGKILL, chosen at random.  After a
               second, as the units of deploy/systemd have it, a new follower is started.
@@ -16,20 +17,36 @@ first undisturbed for M minutes (10), then for as long in each of these settings
   --set       a key of the job, such as cluster.encrypt=off (links are encrypted: hosts differ)
   --driver    in a last setting with spares the driver is killed, too, half way; a standby leads.
 
-"goodput" is the steps done in that time, divided by those of the undisturbed run.  That was at
-another time, when other work may have left the machine more or less; so "by its own halves" divides
-them by the steps at the pace of the halves before the losses in the same run.  "a loss" is what
-one costs: the steps that are missing, in seconds of the undisturbed run, divided by the losses.
-"recovered" is the driver's own figure for it (events.jsonl), from when the loss is known until the
-next step is done.  "bits" says whether the hashes of the state (hashes.csv) are those of the
-undisturbed run, at every step that both have.
+Turns: a machine's pace drifts by more than the losses cost, so a run at another time is no measure.
+The run whose turn it is not waits by `dpdriver --pause`: its ranks keep their state and heartbeats
+and need next to no CPU time.  (SIGSTOP would stop the heartbeats, too, and the driver would take
+its ranks for lost.)  The second pair of turns has the order reversed, the third has it as the first
+one, and so on, so that a steady drift falls out.  Both runs are measured alike, by the times and
+steps in events.jsonl: from the first epoch's end (16 steps) after --go to the event `pause`, after
+which no step is done.  So forming after --go is in neither run's time.
+
+Losses happen in the turns of the disturbed run alone, by the clock of its turns, in the middle of
+each --every.  One that would come in the last seconds of a turn comes earlier, and a turn goes on
+until all ranks and spares are there again: recoveries and the new followers' starts count in full.
+No rank is lost in a paused run: it would be replaced, but the pause would be in its "recovered".
+A pause would end with its driver, and so the driver, too, is killed in a turn of its run; the next
+request goes to the standby that leads then, by the same run directory.
+
+"goodput" is the steps per second of the disturbed run, divided by those of the undisturbed one, and
+"of single turns" the least and the largest such ratio of a pair of turns.  "by its own halves"
+divides by the pace of the halves before the losses in the same run.  "a loss" is what one costs:
+the steps that are missing, in seconds of the undisturbed run, divided by the losses.  "recovered"
+is the driver's own figure for it (events.jsonl), from when the loss is known until the next step is
+done.  "bits" says whether the hashes of the state (hashes.csv) are those of the undisturbed run, at
+every step that both have.
 
 The goal is 99 % at a loss a minute, and 95 % at one in 15 s.  --record appends the table to
-RESULTS.md beside this file.  Exit status 1: a goal is missed, or the bits differ; 77: there is no
-right to make network namespaces.
+RESULTS.md beside this file.  Exit status 1: a goal is missed, the bits differ, or something failed;
+2: an option is wrong; 77: there is no right to make network namespaces.
 """
 import csv
 import json
+import math
 import os
 import random
 import signal
@@ -45,8 +62,9 @@ from strategies import Hosts, SKIPPED, words
 N_HOSTS = 4
 RESTART_S = 1  # RestartSec of deploy/systemd
 PATIENCE_S = 180
+MARGIN_S = 5  # no loss comes in so many seconds at the end of a turn
 GOALS = {15: 0.95, 60: 0.99}
-STANDBY_PORT = 7001
+PORT = 7000  # of the undisturbed run's driver; then come the other driver's and its standby's
 
 
 def job_of(ranks, spares):
@@ -60,12 +78,13 @@ def job_of(ranks, spares):
 
 
 class Cluster(Group):
-    """A job on the hosts; its followers are started again when they were killed."""
+    """A job on the hosts, paused but for its turns; followers that were killed start again."""
 
-    def __init__(self, build, hosts, job, ranks, spares, has_standby=False):
-        self.driver = bench.driver_of(build)
-        self.follower = bench.follower_of(build)
-        self.hosts, self.job, self.ranks, self.spares = hosts, job, ranks, spares
+    def __init__(self, args, hosts, spares, port, has_standby=False):
+        self.driver = bench.driver_of(args.build)
+        self.follower = bench.follower_of(args.build)
+        self.hosts, self.ranks, self.spares, self.port = hosts, args.ranks, spares, port
+        self.job = {**job_of(args.ranks, spares), **args.job}
         self.has_standby = has_standby
 
     def on(self, host):
@@ -73,25 +92,29 @@ class Cluster(Group):
 
     def begin(self):
         self.followers, self.due = {}, []  # {pid: process}, [(when, host)]
-        self.offset, self.seen = 0, []
-        self.root = "10.80.0.1:7000"
+        self.offset, self.seen, self.turns = 0, [], []
+        self.root = f"10.80.0.1:{self.port}"
         subprocess.run([self.driver, "--make-secret", self.path("secret")], check=True,
                        stderr=subprocess.DEVNULL)
         self.start([*self.on(0), self.driver, "--nranks", str(self.ranks), "--threads", "1",
-                    "--host", "10.80.0.1", "--port", "7000", "--port-file", "port",
-                    "--secret-file", "secret", "--run-dir", "run",
-                    *words({**job_of(self.ranks, self.spares), **self.job})])
+                    "--host", "10.80.0.1", "--port", str(self.port), "--port-file", "port",
+                    "--secret-file", "secret", "--run-dir", "run", *words(self.job)])
         self.wait("the driver's port", lambda: self.read("port"))
         for k in range(1, self.ranks + self.spares):
             self.follow(k * N_HOSTS // (self.ranks + self.spares))
         self.wait("the first step", lambda: self.events("first_step"))
         if self.has_standby:
-            self.standby = self.start([
-                *self.on(1), self.driver, "--standby", "--threads", "1", "--root", self.root,
-                "--host", "10.80.0.2", "--port", str(STANDBY_PORT), "--secret-file", "secret",
-                "--run-dir", "run"])
-            self.wait("a standby's vote",
-                      lambda: any(event["address"] for event in self.events("standby")))
+            self.stand_by()
+        self.wait("all ranks and spares", self.is_whole)
+        self.pause()
+
+    def stand_by(self):
+        self.standby = self.start([
+            *self.on(1), self.driver, "--standby", "--threads", "1", "--root", self.root,
+            "--host", "10.80.0.2", "--port", str(self.port + 1), "--secret-file", "secret",
+            "--run-dir", "run"])
+        self.wait("a standby's vote",
+                  lambda: any(event["address"] for event in self.events("standby")))
 
     def follow(self, host):
         process = self.start([*self.on(host), self.follower, "--root", self.root, "--once",
@@ -119,12 +142,26 @@ class Cluster(Group):
         self.seen += map(json.loads, new.splitlines())
         return [event for event in self.seen if event["event"] == kind]
 
-    def step(self):
-        done = subprocess.run([self.driver, "--status", "--run-dir", "run", "--log-format", "json"],
+    def ask(self, request):
+        """The answer of the driver that leads the run now."""
+        done = subprocess.run([self.driver, request, "--run-dir", "run", "--log-format", "json"],
                               cwd=self.folder, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise Failed(f"--status: {done.stderr}{self.read('log')[-2000:]}")
-        return json.loads(done.stdout)["step"]
+            raise Failed(f"{request}: {done.stderr}{self.read('log')[-2000:]}")
+        return done.stdout
+
+    def is_whole(self):
+        """Do all ranks train, and are all spares ready?"""
+        status = json.loads(self.ask("--status"))
+        roles = [rank["role"] for rank in status["ranks"]]
+        return (status["stage"] == "train" and roles.count("member") == self.ranks and
+                roles.count("spare") == self.spares)
+
+    def marks(self):
+        """[(time, step)] of the moments at which the driver told both."""
+        self.events("epoch")
+        return [(event["time"], event["step"]) for event in self.seen
+                if event["event"] in ("epoch", "pause")]
 
     def hashes(self):
         """{step: hash of the state}; a step that was done twice must have had one hash."""
@@ -158,84 +195,149 @@ class Cluster(Group):
         self.processes[0] = self.standby  # the one whose end is the job's
         victim.send_signal(signal.SIGKILL)
         victim.wait()
-        self.root = f"10.80.0.2:{STANDBY_PORT}"
+        self.root = f"10.80.0.2:{self.port + 1}"
         self.wait("the standby's lead", lambda: self.events("leader"))
 
-    def count(self, seconds, every, choices, n_drivers=0):
-        """Count for so many seconds, with a loss in the middle of each `every` (0: none): the steps
-        done, the number of losses, and the steps and seconds of the halves before losses."""
-        done = {"steps": 0, "losses": 0, "calm_steps": 0, "calm_s": 0}
-        step, begun = self.step(), time.monotonic()
-        calm = (step, begun)  # since when nothing happened; None: the next half has to begin first
-        while (now := time.monotonic()) < begun + seconds:
+    # ---- turns
+
+    def pause(self):
+        n = len(self.events("pause"))
+        self.ask("--pause")
+        self.wait("the pause", lambda: len(self.events("pause")) > n)
+
+    def go(self):
+        """Have it train, and return the time from which on its steps count."""
+        n = len(self.events("epoch"))
+        self.ask("--go")
+        self.wait("an epoch's end", lambda: len(self.events("epoch")) > n)
+        if self.events("go")[-1]["step"] != self.events("pause")[-1]["step"]:
+            raise Failed("the run went on behind another step than that of its pause")
+        return self.events("epoch")[n]["time"]
+
+    def take_turn(self, seconds, losses, choices):
+        """Train for so long, with these losses: [(seconds of the turn, "rank" or "driver")]."""
+        begun, losses = self.go(), list(losses)
+        while (now := time.time()) < begun + seconds or losses:
             self.start_again()
-            if n_drivers and now >= begun + seconds / 2:
-                n_drivers -= 1
-                self.kill_driver()
-                calm, again = None, next_start(begun, every)
-            elif every and now >= begun + (done["losses"] + 0.5) * every:
-                if calm:
-                    done["calm_steps"] += self.step() - calm[0]
-                    done["calm_s"] += time.monotonic() - calm[1]
-                self.kill_one(choices)
-                done["losses"] += 1
-                calm, again = None, next_start(begun, every)
-            elif not calm and now >= again:
-                calm = (self.step(), time.monotonic())
-            time.sleep(max(0.0, min(0.05, begun + seconds - time.monotonic())))
-        took = time.monotonic() - begun
-        done["steps"] = (self.step() - step) * seconds / took
-        return done
+            if losses and now >= begun + losses[0][0]:
+                if losses.pop(0)[1] == "driver":
+                    self.kill_driver()
+                else:
+                    self.kill_one(choices)
+            time.sleep(max(0.0, min(0.05, begun + seconds - time.time())))
+        self.wait("new followers", lambda: not self.due)
+        self.wait("all ranks and spares", self.is_whole)
+        self.pause()
+        self.turns.append((begun, self.events("pause")[-1]["time"]))
+
+    def paces(self):
+        """Of each turn: (steps, seconds)."""
+        return [steps_between(self.marks(), *turn) for turn in self.turns]
+
+    def calm_pace(self, spans):
+        """(steps, seconds) of these parts of turns: [(number of the turn, from, to)]."""
+        marks = self.marks()
+        return total(steps_between(marks, self.turns[k][0] + a, self.turns[k][0] + b)
+                     for k, a, b in spans)
 
 
-def next_start(begun, every):
-    """When the next interval begins."""
-    return begun + every * ((time.monotonic() - begun) // every + 1)
+def steps_between(marks, begin, end):
+    """(steps, seconds) between the first and the last of the marks within these times."""
+    within = [mark for mark in marks if begin <= mark[0] <= end]
+    return (within[-1][1] - within[0][1], within[-1][0] - within[0][0]) if within else (0, 0)
+
+
+def total(paces):
+    """(steps, seconds) of all together."""
+    paces = list(paces)
+    return sum(steps for steps, _ in paces), sum(seconds for _, seconds in paces)
+
+
+def ratio(pace, other):
+    return pace[0] * other[1] / (pace[1] * other[0])
+
+
+def losses_of(seconds, turn, every, with_driver):
+    """When which loss comes, by the clock of the run's turns: [(time, "rank" or "driver")].  The
+    driver's is about half way, between those of two ranks."""
+    margin = min(MARGIN_S, turn / 4, every / 2)
+    found = [((k + 0.5) * every, "rank") for k in range(math.ceil(seconds / every - 0.5))]
+    if with_driver:
+        found.append(((seconds / 2 // every + 0.75) * every, "driver"))
+    return sorted((min(at, at // turn * turn + turn - margin), what) for at, what in found)
+
+
+def calm_spans(losses, turn, every):
+    """The parts of turns before losses of ranks, from each multiple of `every` on: [(number of the
+    turn, from, to)]."""
+    spans = []
+    for k, at in enumerate(at for at, what in losses if what == "rank"):
+        for n in range(int(k * every // turn), int(at // turn) + 1):
+            begin, end = max(k * every - n * turn, 0), min(at - n * turn, turn)
+            if begin < end:
+                spans.append((n, begin, end))
+    return spans
+
+
+def in_turns(args, calm, other, losses):
+    choices = random.Random(args.seed)
+    for n in range(args.n_turns):
+        mine = [(at - n * args.turn, what) for at, what in losses if at // args.turn == n]
+        both = [(calm, ()), (other, mine)]
+        for cluster, its in both[::-1] if n % 2 else both:
+            cluster.take_turn(args.turn, its, choices)
 
 
 def measure(args, hosts, every, spares, with_driver):
-    choices = random.Random(args.seed)
-    with Cluster(args.build, hosts, args.job, args.ranks, spares, with_driver) as cluster:
-        done = cluster.count(args.minutes * 60, every, choices, int(with_driver))
-        recovered = cluster.events("recovered")
-        if cluster.events("error"):
-            raise Failed(f"the job failed:\n{cluster.read('log')[-3000:]}")
-        return {**done, "every": every, "spares": spares, "driver": with_driver,
-                "losses": done["losses"] + with_driver, "hashes": cluster.hashes(),
+    losses = losses_of(args.n_turns * args.turn, args.turn, every, with_driver)
+    with Cluster(args, hosts, spares, PORT) as calm, \
+            Cluster(args, hosts, spares, PORT + 1, with_driver) as other:
+        in_turns(args, calm, other, losses)
+        for cluster in (calm, other):
+            if cluster.events("error") or cluster is calm and cluster.events("lost"):
+                raise Failed(f"the job failed, or lost what nobody killed:\n"
+                             f"{cluster.read('log')[-3000:]}")
+        recovered = other.events("recovered")
+        return {"every": every, "spares": spares, "driver": with_driver, "losses": len(losses),
+                "calm": calm.paces(), "paces": other.paces(),
+                "own": other.calm_pace(calm_spans(losses, args.turn, every)),
+                "bits": same_bits(calm.hashes(), other.hashes()),
                 "recovered": [event["seconds"] for event in recovered],
-                "lost": max((event["steps_lost"] for event in recovered), default=0),
-                "formed": len(cluster.events("form"))}
+                "lost": max((event["steps_lost"] for event in recovered), default=0)}
 
 
 def same_bits(calm, found):
     """How many steps' hashes are in both, and whether all of these are equal."""
-    both = calm["hashes"].keys() & found["hashes"].keys()
-    return len(both), bool(both) and all(calm["hashes"][k] == found["hashes"][k] for k in both)
+    both = calm.keys() & found.keys()
+    return len(both), bool(both) and all(calm[k] == found[k] for k in both)
 
 
 def name_of(found):
-    if not found["every"]:
-        return "undisturbed"
     return (f"a loss every {found['every']:g} s, {found['spares']} spares" +
             (", the driver lost once" if found["driver"] else ""))
 
 
-def row(found, calm, seconds):
-    times = found["recovered"]
-    n, same = same_bits(calm, found)
-    ratio = found["steps"] / calm["steps"]
-    cost = (1 - ratio) * seconds / found["losses"] if found["losses"] else 0
-    own = (f"{100 * found['steps'] * found['calm_s'] / (seconds * found['calm_steps']):.1f} %"
-           if found["calm_steps"] else "")
+def goodput_of(found):
+    return ratio(total(found["paces"]), total(found["calm"]))
+
+
+def row(found):
+    times, (n, same) = found["recovered"], found["bits"]
+    whole, calm = total(found["paces"]), total(found["calm"])
+    single = [ratio(*pair) for pair in zip(found["paces"], found["calm"])]
+    cost = (1 - ratio(whole, calm)) * whole[1] / found["losses"]
+    own = f"{100 * ratio(whole, found['own']):.1f} %" if found["own"][0] else ""
     recovered = f"{statistics.median(times):.2f} | {max(times):.2f}" if times else " | "
-    return (f"| {name_of(found)} | {found['steps']:,.0f} | {100 * ratio:.1f} % | "
-            f"{own} | {found['losses']} | {cost:.2f} | {recovered} | {found['lost']} | "
+    return (f"| {name_of(found)} | {60 * whole[0] / whole[1]:,.0f} | "
+            f"{60 * calm[0] / calm[1]:,.0f} | {100 * ratio(whole, calm):.1f} % | "
+            f"{100 * min(single):.1f} to {100 * max(single):.1f} % | {own} | {found['losses']} | "
+            f"{cost:.2f} | {recovered} | {found['lost']} | "
             f"{'equal' if same else 'DIFFER'} at {n} steps |")
 
 
-HEAD = ("| run | steps | goodput | by its own halves | losses | a loss costs s "
-        "| recovered: median s | worst s | steps lost | bits |\n"
-        "|---|---|---|---|---|---|---|---|---|---|")
+HEAD = ("| run | steps a minute | undisturbed | goodput | of single turns | by its own halves "
+        "| losses | a loss costs s | recovered: median s | worst s | steps lost | bits |\n"
+        "|---|---|---|---|---|---|---|---|---|---|---|---|")
 
 
 def settings(args):
@@ -245,8 +347,9 @@ def settings(args):
 
 def describe(args, rows, load, met):
     more = "".join(f" --set {key}={value}" for key, value in args.job.items())
-    text = (f"`goodput.py --minutes {args.minutes:g}{more}`: {args.ranks} ranks on "
-            f"{N_HOSTS} network namespaces, an MLP of 32 hidden units, {args.ranks} shares.  Load "
+    text = (f"`goodput.py --minutes {args.minutes:g} --turn {args.turn:g}{more}`: {args.ranks} "
+            f"ranks on {N_HOSTS} network namespaces, an MLP of 32 hidden units, {args.ranks} "
+            f"shares, in turn with an undisturbed run: {args.n_turns} turns of each.  Load "
             f"average before {load[0]:.1f}, after {os.getloadavg()[0]:.1f} (its own is many).  "
             f"Goal: 99 % at a loss a minute, 95 % at one in 15 s, equal bits: "
             f"{'met' if met else 'MISSED'}.")
@@ -254,37 +357,46 @@ def describe(args, rows, load, met):
 
 
 def run(args, hosts):
-    load = os.getloadavg()
-    seconds = 60 * args.minutes
-    calm = measure(args, hosts, 0, max(args.spares), False)
-    rows, met = [row(calm, calm, seconds)], True
-    print(HEAD, rows[0], sep="\n", flush=True)
+    load, rows, met = os.getloadavg(), [], True
+    print(HEAD, flush=True)
     for setting in settings(args):
         found = measure(args, hosts, *setting)
-        rows.append(row(found, calm, seconds))
+        rows.append(row(found))
         print(rows[-1], flush=True)
-        met &= same_bits(calm, found)[1]
-        met &= found["steps"] / calm["steps"] >= GOALS.get(found["every"], 0)
+        met &= found["bits"][1] and goodput_of(found) >= GOALS.get(found["every"], 0)
         if args.check and len(found["recovered"]) < found["losses"]:
             raise Failed(f"{found['losses']} losses, and the recoveries {found['recovered']}")
     return bench.conclude(args, describe(args, rows, load, met), met)
 
 
-def main():
+def parse(argv=None):
     parser = bench.arguments(__doc__)
     parser.add_argument("--ranks", type=int, default=64)
     parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--turn", type=float, default=60, metavar="S", help="at most so long")
     parser.add_argument("--every", type=float, action="append", metavar="S")
     parser.add_argument("--spares", type=int, action="append", metavar="N")
     parser.add_argument("--driver", action="store_true", help="kill the driver once, too")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="job")
     parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     args.job = dict(pair.split("=", 1) for pair in args.job)
     args.every = args.every or [15, 60]
     args.spares = args.spares if args.spares is not None else [2, 0]
     if args.check:
-        args.ranks, args.minutes, args.every, args.driver = 6, 0.1, [2.5], True
+        args.ranks, args.minutes, args.turn, args.every, args.driver = 6, 0.1, 3, [2.5], True
+    if min(args.minutes, args.turn, *args.every) <= 0:
+        parser.error("--minutes, --turn and --every: want numbers above 0")
+    if max(args.every) > 60 * args.minutes:
+        parser.error(f"--every {max(args.every):g}: no loss would come in {args.minutes:g} "
+                     "minutes; want more --minutes, or a shorter --every")
+    args.n_turns = math.ceil(60 * args.minutes / args.turn)
+    args.turn = 60 * args.minutes / args.n_turns
+    return args
+
+
+def main():
+    args = parse()
     try:
         with Hosts(N_HOSTS, args.ranks) as hosts:
             sys.exit(run(args, hosts))

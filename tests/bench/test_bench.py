@@ -16,6 +16,7 @@ from unittest import mock
 
 import accuracy
 import bench
+import goodput
 import gpu
 import strategies
 
@@ -455,6 +456,75 @@ class Accuracy(unittest.TestCase):
             with mock.patch("sys.stderr"), self.assertRaises(SystemExit) as end:
                 accuracy.parse(argv)
             self.assertEqual(end.exception.code, 2)
+
+
+class Turns(unittest.TestCase):
+    """The turns of goodput.py: when losses come, and which steps count."""
+
+    def test_losses_come_in_the_middle_of_intervals_and_not_at_the_end_of_turns(self):
+        for every, times in ((60, [30, 90]), (15, [7.5 + 15 * k for k in range(8)]),
+                             (40, [20, 60, 100]), (39, [19.5, 55, 97.5])):
+            with self.subTest(every=every):
+                self.assertEqual(goodput.losses_of(120, 60, every, False),
+                                 [(at, "rank") for at in times])
+        self.assertEqual(goodput.losses_of(9, 4, 3, False),  # a short turn's end is short, too
+                         [(1.5, "rank"), (4.5, "rank"), (7, "rank")])
+
+    def test_the_driver_is_lost_half_way_and_not_beside_a_rank(self):
+        for every in (15, 60):
+            losses = goodput.losses_of(300, 60, every, True)
+            at, = (at for at, what in losses if what == "driver")
+            self.assertLess(abs(at - 150), every)
+            self.assertEqual(min(abs(at - other) for other, what in losses if what == "rank"),
+                             every / 4)
+            self.assertEqual(losses, sorted(losses))
+
+    def test_calm_parts_lead_to_losses_and_do_not_cross_turns(self):
+        for every, want in ((60, [(0, 0, 30), (1, 0, 30)]),
+                            (30, [(0, 0, 15), (0, 30, 45), (1, 0, 15), (1, 30, 45)]),
+                            (40, [(0, 0, 20), (0, 40, 60), (1, 20, 40)]),
+                            (39, [(0, 0, 19.5), (0, 39, 55), (1, 18, 37.5)]),
+                            (120, [(0, 0, 60)])):
+            with self.subTest(every=every):
+                losses = goodput.losses_of(120, 60, every, True)
+                self.assertEqual(goodput.calm_spans(losses, 60, every), want)
+
+    def test_steps_count_between_marks(self):
+        marks = [(10 + k, 16 * k) for k in range(8)]
+        for begin, end, want in ((10, 17, (112, 7)), (10.5, 15.2, (64, 4)), (10.1, 10.9, (0, 0))):
+            self.assertEqual(goodput.steps_between(marks, begin, end), want)
+
+    def test_a_row_compares_the_turns(self):
+        found = dict(every=15, spares=2, driver=False, losses=4, own=(600, 30), bits=(7, True),
+                     calm=[(600, 30), (900, 30)], paces=[(570, 30), (765, 30)],
+                     recovered=[0.4, 0.5, 0.6], lost=1)
+        self.assertEqual(goodput.row(found),
+                         "| a loss every 15 s, 2 spares | 1,335 | 1,500 | 89.0 % | 85.0 to 95.0 % "
+                         "| 111.2 % | 4 | 1.65 | 0.50 | 0.60 | 1 | equal at 7 steps |")
+        self.assertEqual(goodput.row(found).count("|"), goodput.HEAD.split("\n")[0].count("|"))
+
+    def test_the_bits_differ_if_one_hash_does_or_none_can_be_compared(self):
+        for mine, want in (({20: "a", 40: "b", 60: "c"}, (2, True)),
+                           ({20: "a", 40: "c"}, (2, False)), ({60: "c"}, (0, False))):
+            self.assertEqual(goodput.same_bits({20: "a", 40: "b"}, mine), want)
+
+    def test_turns_are_equally_long(self):
+        args = goodput.parse(["--minutes", "2.5", "--every", "15"])
+        self.assertEqual((args.n_turns, args.turn), (3, 50))
+        for argv in (["--minutes", "0.5"], ["--turn", "0"], ["--every", "-1"]):
+            with mock.patch("sys.stderr"), self.assertRaises(SystemExit) as end:
+                goodput.parse(argv)
+            self.assertEqual(end.exception.code, 2)
+
+    def test_the_second_pair_of_turns_is_reversed(self):
+        args = SimpleNamespace(seed=1, n_turns=3, turn=30)
+        taken = []
+        calm, other = (SimpleNamespace(take_turn=lambda *what, name=name: taken.append(
+            (name, *what[:2]))) for name in ("calm", "other"))
+        goodput.in_turns(args, calm, other, [(15, "rank"), (50, "driver")])
+        self.assertEqual(taken, [("calm", 30, ()), ("other", 30, [(15, "rank")]),
+                                 ("other", 30, [(20, "driver")]), ("calm", 30, ()),
+                                 ("calm", 30, ()), ("other", 30, [])])
 
 
 if __name__ == "__main__":
