@@ -3,10 +3,11 @@
 Which faults are found, with which strategies, is for tests/train/test_audit.c.  A disk keeps wrong
 bytes by the library DPTRAIN_HANG_LIBRARY (hang.c).
 """
+import json
 import os
 
 import dp
-from dp import FAILED, FINISHED
+from dp import FAILED, FINISHED, STOPPED
 
 LIBRARY = os.environ.get("DPTRAIN_HANG_LIBRARY")
 
@@ -81,6 +82,45 @@ class Corruption(dp.Case):
                          (1, "was drained, because its bits were wrong"))
         self.assertEqual([e["steps_lost"] for e in self.events("recovered", "run")], [0])
         self.assertEqual(self.losses("run"), want)
+
+    def wait_spare(self):
+        def roles():
+            status = self.start([dp.DRIVER, "--status", "--run-dir", "run", "--log-format", "json"])
+            self.assert_exit(status, FINISHED)
+            return [rank["role"] for rank in json.loads(status.out)["ranks"]]
+
+        dp.wait_for("a spare", lambda: "spare" in roles())
+
+    def hashes(self, run):
+        with open(self.path(run, "hashes.csv"), encoding="ascii") as file:
+            return file.read()
+
+    def test_a_spare_takes_its_place(self):
+        """The job needs all its ranks.  Rank 2 holds them up until the spare is ready."""
+        job = {**JOB, **dp.PATIENT, "train.audit": 1, "strategy.shards": 4, "checkpoint.hashes": 1}
+        want = self.expected(job)
+        driver = self.driver("--run-dir", "run", "--inject",
+                             "stop:rank2@step3,flip:rank1@step5:bucket0", n=3,
+                             job={**job, "cluster.spares": 1})
+        wrong, held = [self.follower("--rank", str(k)) for k in (1, 2)]
+        for k in (1, 2):
+            driver.wait_line(f"rank {k} joined")
+        spare = self.follower()
+        self.wait_frozen(held.pid, run="run")
+        self.wait_spare()
+        self.wake(held.pid, run="run")
+        self.assert_exit(driver, FINISHED, r"rank 1 \(.*\) is drained, because its bits are wrong")
+        for follower, status in ((wrong, STOPPED), (held, FINISHED), (spare, FINISHED)):
+            self.assert_exit(follower, status)
+        event, = self.events("corruption", "run")
+        self.assertEqual((event["rank"], event["step"], event["healed"]), (1, 5, True))
+        self.assertEqual([(e["rank"], e["reason"].split(") ")[-1])
+                          for e in self.events("lost", "run")],
+                         [(1, "was drained, because its bits were wrong")])
+        self.assertEqual([(e["nranks"], e["steps_lost"]) for e in self.events("recovered", "run")],
+                         [(3, 0)])
+        self.assertEqual(self.losses("run"), want)
+        self.assertEqual(self.hashes("run"), self.hashes("calm"))
 
     def test_a_rank_that_stays_wrong_is_lost(self):
         """Three rounds of the step are wrong on rank 2; the other ranks do the step without it."""
