@@ -1,7 +1,7 @@
 """Networks as they are: four ranks on four hosts (network namespaces) behind a router of the tests
 (router.c), which makes the network slow, lossy or narrow, or cuts it one way.
 
-    test_networks.py [Slow|Cut]  a short form of every case, within seconds each
+    test_networks.py [CLASS]     a short form of every case, within seconds each
     test_networks.py MINUTES     every kind of network for so long, under training; prints a table
 
 No rank is declared lost because the network is slow.  A real cut is recovered from, or the job ends
@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+import unittest
 
 import dp
 from dp import DRIVER, FAILED, FINISHED, FOLLOWER, SOON, STOPPED
@@ -52,6 +53,8 @@ def ip(command):
 
 
 class World(dp.Case):
+    over = {}  # what every job has besides
+
     def setUp(self):
         super().setUp()
         self.router = None
@@ -101,11 +104,16 @@ class World(dp.Case):
         """Rank k on host k, with a secret, as between real machines."""
         secret = ("--secret-file", self.path("secret"), "--threads", "1")
         driver = self.start([DRIVER, "--nranks", str(N_HOSTS), "--port", "7000", "--host",
-                             "10.79.0.1", *secret, *dp.sets(job), *args], **self.on(0))
+                             "10.79.0.1", *secret, *dp.sets({**job, **self.over}), *args],
+                            **self.on(0))
         driver.wait_line("listening on")
         return [driver, *(self.start([FOLLOWER, "--root", "10.79.0.1:7000", "--rank", str(k),
                                       *(["--once"] if once else []), *secret], **self.on(k))
                           for k in range(1, N_HOSTS))]
+
+    def assert_over_fabric(self, driver):
+        if self.over:
+            self.assertIn("the links between ranks go over tcp;ofi_rxm", driver.text)
 
     def losses(self, run="runs/demo"):
         return [(event["epoch"], event["train_loss"], event.get("validation_loss"))
@@ -119,18 +127,22 @@ class World(dp.Case):
 
 class Slow(World):
     """The network is bad, and whole: no rank is lost, and not one bit of the result changes."""
+    networks = tuple(NETWORKS)
 
     def test_every_network(self):
         calm = self.run_driver("--local", "--threads", "1", "--run-dir", "calm", n=N_HOSTS, job=JOB)
         self.assertEqual(calm.process.returncode, FINISHED)
         lost_before = 0
-        for name, commands in NETWORKS.items():
+        for name in self.networks:
+            commands = NETWORKS[name]
             with self.subTest(name):
                 since = time.monotonic()
                 self.network("delay 0", "loss 0", "reorder 0", "rate 0", *commands)
                 run = re.sub(r"\W+", "-", name)
-                for daemon in self.start_ranks(JOB, "--run-dir", run):
+                daemons = self.start_ranks(JOB, "--run-dir", run)
+                for daemon in daemons:
                     self.assert_exit(daemon, FINISHED)
+                self.assert_over_fabric(daemons[0])
                 self.assertEqual(self.losses(run), self.losses("calm"))
                 for kind in ("lost", "error", "recovered"):
                     self.assertEqual(self.events(kind, run), [])
@@ -153,6 +165,7 @@ class Cut(World):
         self.wait_event("lost", len(lost))
         self.wait_event("recovered")
         took = time.monotonic() - since
+        self.assert_over_fabric(daemons[0])
         self.assertLess(took, SOON)
         print(f"after {took:.1f} s the others went on; ", end="", flush=True)
         self.wait_event("epoch", len(self.losses()) + 2)
@@ -294,6 +307,18 @@ class Cut(World):
             daemon.wait_exit()
 
 
+@unittest.skipUnless(os.environ.get("DPTRAIN_FABRIC"), "this build has no libfabric")
+class FabricSlow(Slow):
+    """The same over libfabric, whose endpoints find each other by the hosts' own addresses."""
+    over = {"cluster.fabric": "tcp;ofi_rxm"}
+    networks = ("1 ms each way", "5 % of packets lost", "20 ms, 1 % lost, 10 Mbit/s")
+
+
+@unittest.skipUnless(os.environ.get("DPTRAIN_FABRIC"), "this build has no libfabric")
+class FabricCut(Cut):
+    over = FabricSlow.over
+
+
 class Minutes(World):
     """tests/run.sh networks MINUTES: each network for so long."""
 
@@ -321,7 +346,7 @@ class Minutes(World):
 
 if __name__ == "__main__":
     if MINUTES:
-        del Slow, Cut
+        del Slow, Cut, FabricSlow, FabricCut
     else:
         del Minutes
     dp.main()
