@@ -329,6 +329,8 @@ static void apply_prepare(struct driver *d, const struct decision *x)
     if (x->text)
         close_up(d, x->text);
     seats_grow(&d->membership, recover_n_wanted(d));
+    if (d->stage == STAGE_GATHER)
+        neighbours_gather(&d->membership);
     form_say_joined(&d->formation);
     seats_say_moved(&d->membership);
     form_begin(&d->formation);

@@ -150,11 +150,12 @@ static int move_away(struct membership *m, int rank)
     return 1;
 }
 
-/* The seat for this Hello, or -1 after refusing it.  is_back: `wanted` is the rank that the
- * follower had, and it accepts any other. */
-static int choose_rank(struct membership *m, struct conn *c, int wanted, int is_back)
+/* The seat for this Hello, or -1 after refusing it.  A follower that is back wants the rank that it
+ * had, and accepts any other. */
+static int choose_rank(struct membership *m, struct conn *c, const Wire__Hello *h)
 {
     const struct driver *d = m->d;
+    int wanted = h->rank, is_back = *h->run != 0;
     if (is_back && wanted >= d->membership.n_ranks) /* the job may have fewer ranks now */
         wanted = -1;
     if (wanted >= d->o.cluster.max_ranks) {
@@ -171,7 +172,7 @@ static int choose_rank(struct membership *m, struct conn *c, int wanted, int is_
         return wanted;
     int is_clash =
         wanted == 0 || (wanted > 0 && wanted < d->membership.n_ranks && d->stage == STAGE_GATHER);
-    int rank = wanted < 0 ? seats_free_rank(m) : -1;
+    int rank = wanted < 0 ? neighbour_free_rank(m, h->host_id) : -1;
     if (rank < 0 && !is_clash)
         rank = free_spare(d); /* the place of a rank that comes back is taken: it becomes a spare */
     if (rank < 0 && wanted >= 0 && d->seats[wanted].is_taken)
@@ -262,7 +263,7 @@ static void say_joined(const struct driver *d, const struct conn *c, int rank, c
 static struct decision seat_follower(struct membership *m, struct conn *c, const Wire__Hello *h,
                                      const Wire__Gpu *gpu, char *device)
 {
-    int rank = choose_rank(m, c, h->rank, *h->run != 0);
+    int rank = choose_rank(m, c, h);
     ASSERT(device);
     if (rank < 0) {
         free(device);

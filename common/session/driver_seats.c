@@ -286,18 +286,10 @@ int seats_n_ready(const struct driver *d, int from, int to)
 
 /* ---- spares become ranks, ranks close up ---- */
 
-static int ready_spare(const struct membership *m)
-{
-    for (int k = m->n_ranks; k < m->n_seats; k++)
-        if (seat_is_ready(&m->seats[k]))
-            return k;
-    return -1;
-}
-
 void seats_fill(struct membership *m)
 {
     for (int k = 1; k < m->n_ranks; k++) {
-        int spare = m->seats[k].is_taken ? -1 : ready_spare(m);
+        int spare = m->seats[k].is_taken ? -1 : neighbour_spare(m, k);
         if (spare < 0)
             continue;
         queue_log(m->d->out, LOG_INFO, "spare %d (%s) takes the place of rank %d",
@@ -313,7 +305,7 @@ void seats_grow(struct membership *m, int n_wanted)
     ASSERT(n_wanted <= m->n_seats);
     ASSERT(m->n_here == m->n_ranks);
     while (m->n_ranks < n_wanted) {
-        int spare = ready_spare(m);
+        int spare = neighbour_spare(m, m->n_ranks);
         ASSERT(spare >= m->n_ranks);
         /* A follower that is not ready yet changes places with the spare that is. */
         struct seat unready = m->seats[m->n_ranks];

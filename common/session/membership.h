@@ -3,6 +3,7 @@
  *
  *   driver_conns.c       the connections
  *   driver_seats.c       which rank has which connection and GPU
+ *   driver_neighbours.c  which seat a follower gets, by its machine
  *   driver_gather.c      Hello, Ready, refusals
  *   driver_device.c      which device a follower is told to use
  *   driver_strangers.c   log lines about connections that are not let in, limited in number
@@ -86,6 +87,17 @@ void seats_fill(struct membership *m);                       /* by spares that a
 void seats_grow(struct membership *m, int n_wanted);         /* take in spares that are ready */
 /* Close up to the ranks that are ready, and make all others spares; was[k]: the rank that k was. */
 void seats_shrink(struct membership *m, int *was);
+
+/* driver_neighbours.c */
+/* The spare that is ready for this rank, or for a new one behind the last: of a machine beside it,
+ * or else the first; -1: none. */
+int neighbour_spare(const struct membership *m, int rank);
+/* The free rank for a follower of that machine: beside another rank of it, or else the lowest, as
+ * always while the job gathers; -1: none. */
+int neighbour_free_rank(struct membership *m, const char *host_id);
+/* Put the ranks of each machine one behind another, unless a follower asked for its rank or has a
+ * state. */
+void neighbours_gather(struct membership *m);
 
 /* driver_gather.c */
 struct decision gather_hello(struct membership *m, struct conn *c, const Wire__Hello *h);
