@@ -10,7 +10,8 @@ For each setting two such runs stand side by side, one of them undisturbed, and 
 seconds (60), until each has trained for M minutes (10).  The settings:
 
   --every S   every S seconds (15, and 60) a rank is killed by SIGKILL, chosen at random.  After a
-              second, as the units of deploy/systemd have it, a new follower is started.
+              second, as the units of deploy/systemd have it, a new follower is started.  With 0
+              nothing is killed: how far this row is from 100 % is the error of the others.
   --spares N  (2, and 0) so many spares wait, and one takes the place of the rank at once.  With 0
               the others go on without it (cluster.min_ranks) and take in the new follower when it
               has come.
@@ -23,7 +24,9 @@ and need next to no CPU time.  (SIGSTOP would stop the heartbeats, too, and the 
 its ranks for lost.)  The second pair of turns has the order reversed, the third has it as the first
 one, and so on, so that a steady drift falls out.  Both runs are measured alike, by the times and
 steps in events.jsonl: from the first epoch's end (16 steps) after --go to the event `pause`, after
-which no step is done.  So forming after --go is in neither run's time.
+which no step is done.  So forming after --go is in neither run's time.  Both number their ranks
+host by host at first, as links within a host are faster.  Later a spare of another host takes a
+rank's place; what that costs is in "goodput", but not in the figure by its own halves.
 
 Losses happen in the turns of the disturbed run alone, by the clock of its turns, in the middle of
 each --every.  One that would come in the last seconds of a turn comes earlier, and a turn goes on
@@ -99,14 +102,26 @@ class Cluster(Group):
         self.start([*self.on(0), self.driver, "--nranks", str(self.ranks), "--threads", "1",
                     "--host", "10.80.0.1", "--port", str(self.port), "--port-file", "port",
                     "--secret-file", "secret", "--run-dir", "run", *words(self.job)])
-        self.wait("the driver's port", lambda: self.read("port"))
-        for k in range(1, self.ranks + self.spares):
-            self.follow(k * N_HOSTS // (self.ranks + self.spares))
+        self.wait("the driver", lambda: self.read("port") and
+                  os.path.exists(self.path("run/status.sock")))
+        for host in range(N_HOSTS):
+            self.follow_on(host)
         self.wait("the first step", lambda: self.events("first_step"))
         if self.has_standby:
             self.stand_by()
         self.wait("all ranks and spares", self.is_whole)
         self.pause()
+
+    def follow_on(self, host):
+        """Start a host's followers, and wait for them: they get ranks in the order in which they
+        come, and neighbours on one host are faster."""
+        n = self.ranks + self.spares
+        for k in range(1, n):
+            if k * N_HOSTS // n == host:
+                self.follow(host)
+        wanted = min(1 + len(self.followers), self.ranks)
+        self.wait("a host's followers",
+                  lambda: json.loads(self.ask("--status"))["here"] >= wanted)
 
     def stand_by(self):
         self.standby = self.start([
@@ -260,6 +275,8 @@ def ratio(pace, other):
 def losses_of(seconds, turn, every, with_driver):
     """When which loss comes, by the clock of the run's turns: [(time, "rank" or "driver")].  The
     driver's is about half way, between those of two ranks."""
+    if not every:
+        return []
     margin = min(MARGIN_S, turn / 4, every / 2)
     found = [((k + 0.5) * every, "rank") for k in range(math.ceil(seconds / every - 0.5))]
     if with_driver:
@@ -313,7 +330,8 @@ def same_bits(calm, found):
 
 
 def name_of(found):
-    return (f"a loss every {found['every']:g} s, {found['spares']} spares" +
+    losses = f"a loss every {found['every']:g} s" if found["every"] else "no loss"
+    return (f"{losses}, {found['spares']} spares" +
             (", the driver lost once" if found["driver"] else ""))
 
 
@@ -325,13 +343,14 @@ def row(found):
     times, (n, same) = found["recovered"], found["bits"]
     whole, calm = total(found["paces"]), total(found["calm"])
     single = [ratio(*pair) for pair in zip(found["paces"], found["calm"])]
-    cost = (1 - ratio(whole, calm)) * whole[1] / found["losses"]
+    n_lost = found["losses"]
+    cost = f"{(1 - ratio(whole, calm)) * whole[1] / n_lost:.2f}" if n_lost else ""
     own = f"{100 * ratio(whole, found['own']):.1f} %" if found["own"][0] else ""
     recovered = f"{statistics.median(times):.2f} | {max(times):.2f}" if times else " | "
     return (f"| {name_of(found)} | {60 * whole[0] / whole[1]:,.0f} | "
             f"{60 * calm[0] / calm[1]:,.0f} | {100 * ratio(whole, calm):.1f} % | "
-            f"{100 * min(single):.1f} to {100 * max(single):.1f} % | {own} | {found['losses']} | "
-            f"{cost:.2f} | {recovered} | {found['lost']} | "
+            f"{100 * min(single):.1f} to {100 * max(single):.1f} % | {own} | {n_lost} | "
+            f"{cost} | {recovered} | {found['lost']} | "
             f"{'equal' if same else 'DIFFER'} at {n} steps |")
 
 
@@ -385,8 +404,9 @@ def parse(argv=None):
     args.spares = args.spares if args.spares is not None else [2, 0]
     if args.check:
         args.ranks, args.minutes, args.turn, args.every, args.driver = 6, 0.1, 3, [2.5], True
-    if min(args.minutes, args.turn, *args.every) <= 0:
-        parser.error("--minutes, --turn and --every: want numbers above 0")
+    if min(args.minutes, args.turn, max(args.every)) <= 0 or min(args.every) < 0:
+        parser.error("--minutes, --turn and --every: want numbers above 0; only beside another "
+                     "--every it may be 0")
     if max(args.every) > 60 * args.minutes:
         parser.error(f"--every {max(args.every):g}: no loss would come in {args.minutes:g} "
                      "minutes; want more --minutes, or a shorter --every")

@@ -467,6 +467,7 @@ class Turns(unittest.TestCase):
             with self.subTest(every=every):
                 self.assertEqual(goodput.losses_of(120, 60, every, False),
                                  [(at, "rank") for at in times])
+        self.assertEqual(goodput.losses_of(120, 60, 0, False), [])
         self.assertEqual(goodput.losses_of(9, 4, 3, False),  # a short turn's end is short, too
                          [(1.5, "rank"), (4.5, "rank"), (7, "rank")])
 
@@ -501,7 +502,12 @@ class Turns(unittest.TestCase):
         self.assertEqual(goodput.row(found),
                          "| a loss every 15 s, 2 spares | 1,335 | 1,500 | 89.0 % | 85.0 to 95.0 % "
                          "| 111.2 % | 4 | 1.65 | 0.50 | 0.60 | 1 | equal at 7 steps |")
-        self.assertEqual(goodput.row(found).count("|"), goodput.HEAD.split("\n")[0].count("|"))
+        calm = dict(found, every=0, losses=0, own=(0, 0), recovered=[], lost=0)
+        self.assertEqual(goodput.row(calm), "| no loss, 2 spares | 1,335 | 1,500 | 89.0 % | 85.0 "
+                         "to 95.0 % |  | 0 |  |  |  | 0 | equal at 7 steps |")
+        for each in (found, calm):
+            self.assertEqual(goodput.row(each).count("|"),
+                             goodput.HEAD.split("\n")[0].count("|"))
 
     def test_the_bits_differ_if_one_hash_does_or_none_can_be_compared(self):
         for mine, want in (({20: "a", 40: "b", 60: "c"}, (2, True)),
@@ -511,7 +517,8 @@ class Turns(unittest.TestCase):
     def test_turns_are_equally_long(self):
         args = goodput.parse(["--minutes", "2.5", "--every", "15"])
         self.assertEqual((args.n_turns, args.turn), (3, 50))
-        for argv in (["--minutes", "0.5"], ["--turn", "0"], ["--every", "-1"]):
+        for argv in (["--minutes", "0.5"], ["--turn", "0"], ["--every", "0"],
+                     ["--every", "15", "--every", "-1"]):
             with mock.patch("sys.stderr"), self.assertRaises(SystemExit) as end:
                 goodput.parse(argv)
             self.assertEqual(end.exception.code, 2)
