@@ -24,11 +24,10 @@ void corruption_say(const struct driver *d, int rank, const char *host, int64_t 
 }
 
 /* 1: the rank's number may be another follower's since it was found, because the rank at fault has
- * failed and a spare has its seat, or the rest goes on.  A checkpoint is rank 0's, which does not
- * change. */
+ * failed and a spare has its seat, or the rest goes on. */
 static int corruption_is_of_before(const struct driver *d, const struct report *r)
 {
-    return r->corruption.what != CORRUPTION_CHECKPOINT &&
+    return r->corruption.rank > 0 &&
            (r->generation < d->formation.generation || !d->seats[r->corruption.rank].is_member);
 }
 
@@ -67,6 +66,16 @@ static char *corruption_share(const struct report *r)
                                     : xstrdup("");
 }
 
+/* What follows if it was not mended. */
+static const char *corruption_unhealed(const struct report *r)
+{
+    if (corruption_is_unapplied(r))
+        return r->corruption.ends ? "no update was made with it, and the job ends"
+                                  : "it could not be mended, and no update was made with it";
+    return r->corruption.ends ? "the job ends, and this state is not saved"
+                              : "it could not be mended";
+}
+
 /* The whole message, for free(). */
 static char *corruption_text(const struct driver *d, const struct report *r)
 {
@@ -89,14 +98,11 @@ static char *corruption_text(const struct driver *d, const struct report *r)
     const enum corruption what = r->corruption.what;
     const char *tensor = r->corruption.tensor;
     char *who = corruption_label(d, r), *share = corruption_share(r);
-    char *text = xasprintf(
-        "%s %s%s%s%s, %s step %lld%s%s: %s", who, r->corruption.is_proven ? "" : "perhaps ",
-        of[what].says, share, of[what].than, of[what].when, (long long)r->corruption.step,
-        tensor ? ", first in " : "", tensor ? tensor : "",
-        r->corruption.is_healed      ? of[what].healed
-        : !r->corruption.ends        ? "it could not be mended"
-        : corruption_is_unapplied(r) ? "no update was made with it, and the job ends"
-                                     : "the job ends, and this state is not saved");
+    char *text = xasprintf("%s %s%s%s%s, %s step %lld%s%s: %s", who,
+                           r->corruption.is_proven ? "" : "perhaps ", of[what].says, share,
+                           of[what].than, of[what].when, (long long)r->corruption.step,
+                           tensor ? ", first in " : "", tensor ? tensor : "",
+                           r->corruption.is_healed ? of[what].healed : corruption_unhealed(r));
 
     free(who);
     free(share);
@@ -142,7 +148,7 @@ static int corruption_part(struct driver *d, int rank)
     char *who = driver_label(d, rank);
     const int goes = corruption_lets_go(d, rank);
 
-    d->formation.seats[rank].is_wrong = !goes;
+    d->formation.seats[rank].is_wrong = 1; /* for good: what makes it leave may be taken back */
     if (goes)
         queue_log(d->out, LOG_WARN,
                   "%s %s, because its bits are wrong: test its memory and its processor", who,
@@ -165,11 +171,46 @@ static void corruption_try_to_part(struct driver *d, int rank)
 
 void corruption_check(struct driver *d)
 {
-    if (d->stage <= STAGE_WAIT || d->stage >= STAGE_ENDING)
+    if (d->stage < STAGE_TRAIN || d->stage >= STAGE_ENDING)
         return;
     for (int k = 0; k < d->membership.n_ranks; k++)
         if (d->seats[k].is_wrong && !corruption_is_settled(d, k))
             corruption_part(d, k);
+}
+
+/* 1: rank 0 was proven to be wrong in every round of a step, and fails. */
+static int corruption_fails_driver(const struct report *r)
+{
+    return r->corruption.rank == 0 && r->corruption.is_proven && !r->corruption.is_healed &&
+           corruption_is_unapplied(r);
+}
+
+static void corruption_end(struct driver *d, const struct report *r, const char *text)
+{
+    const int is_of_before = corruption_is_of_before(d, r);
+
+    end_accuse(d,
+               (struct cause){.rank = is_of_before ? -1 : r->corruption.rank,
+                              .code = ERR_NUMERIC,
+                              .phase = PHASE_COUNT,
+                              .step = r->corruption.step,
+                              .is_final = 1,
+                              .is_unapplied = corruption_is_unapplied(r)},
+               0, "%s", text);
+}
+
+/* The followers hold the state before this step, from which the standby goes on. */
+static void corruption_lose_driver(struct driver *d, const struct report *r, const char *text)
+{
+    char *ends;
+
+    if (notice_hands_over(d) || notice_hand_over(d, "its bits were wrong")) {
+        end_handed_over(d);
+        return;
+    }
+    ends = xasprintf("%s; the job ends, as the driver runs there and no standby can lead", text);
+    corruption_end(d, r, ends);
+    free(ends);
 }
 
 void corruption_note(struct driver *d, int rank, struct report *r)
@@ -187,15 +228,10 @@ void corruption_note(struct driver *d, int rank, struct report *r)
                    &told, text);
     if (corruption_is_past(d, r) && !corruption_is_final(r))
         ;
+    else if (corruption_fails_driver(r))
+        corruption_lose_driver(d, r, text);
     else if (r->corruption.ends)
-        end_accuse(d,
-                   (struct cause){.rank = corruption_is_of_before(d, r) ? -1 : at_fault,
-                                  .code = ERR_NUMERIC,
-                                  .phase = PHASE_COUNT,
-                                  .step = r->corruption.step,
-                                  .is_final = 1,
-                                  .is_unapplied = corruption_is_unapplied(r)},
-                   0, "%s", text);
+        corruption_end(d, r, text);
     else if (r->corruption.leaves)
         corruption_try_to_part(d, at_fault);
     free(text);

@@ -103,17 +103,17 @@ int state_n_hashes(const struct state *s)
     return n;
 }
 
-int state_hash_is_of_statistics(const struct state *s, int i)
+const struct slot_def *state_hashed_slot(const struct state *s, int i)
 {
     ASSERT(i >= 0 && i < state_n_hashes(s));
     for (int k = 0; k < s->n_slots; k++) {
         const int n = is_hashed(&s->slot[k]) ? slot_n_tensors(s->layout, s->slot[k].def) : 0;
 
         if (i < n)
-            return s->slot[k].def == &slot_statistics;
+            return s->slot[k].def;
         i -= n;
     }
-    return 0;
+    return NULL;
 }
 
 static void free_hashes(struct tensor_hash *h, int n)

@@ -134,8 +134,8 @@ int state_broadcast_stats(struct state *s, struct coll *c, struct err *err);
  * names, too.  *all: one hash of everything, position included.  On a CPU the slots are hashed
  * where they lie; a device needs a few MiB of host memory. */
 int state_n_hashes(const struct state *s);
-/* 1: the i-th of these hashes is of running statistics, which may be a rank's own. */
-int state_hash_is_of_statistics(const struct state *s, int i);
+/* The slot to which the tensor of the i-th of these hashes belongs. */
+const struct slot_def *state_hashed_slot(const struct state *s, int i);
 int state_hash(const struct state *s, struct tensor_hash **out, struct hash128 *all,
                struct err *err);
 

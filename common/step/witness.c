@@ -396,7 +396,7 @@ static int look_aside(struct stepper *t, struct answer *out, struct err *err)
     struct left left[MOST_LEFT];
     const int n = list_left(t, left);
     size_t n_bytes = 0, at = 0;
-    char *copy;
+    char *copy = NULL;
     int rc;
 
     for (int i = 0; i < n; i++)

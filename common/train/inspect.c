@@ -120,13 +120,8 @@ static int inspect_heal(struct trainer *t, const struct ballot *b, struct err *e
     int rc = state_broadcast(t->state, t->step.coll, b->good, err);
 
     ASSERT(rc <= 0); /* no slot is divided */
-    if (rc < 0 && ballot_names(b, t->rank)) {
-        const struct err why = *err;
-
-        return err_set(err, ERR_DEVICE,
-                       "this rank holds a wrong state, and could not take that of rank %d: %s",
-                       b->good, why.msg);
-    }
+    t->inspect.is_wrong = ballot_names(b, t->rank);
+    rc = inspect_took(t, rc, b->good, err);
     return rc == 0 ? trainer_reread(t, err) : rc;
 }
 
@@ -299,12 +294,23 @@ int inspect_replicas(struct trainer *t, struct err *err)
 
 /* A rank tells this of its state before all take that of the source. */
 struct held {
-    int64_t step; /* -1: it has taken no state from any formation */
-    struct hash128 hash;
+    int64_t step;
+    /* The formation in which the rank has trained last: others may have done the step anew without
+     * a rank that was cut off.  -1: its state is of no formation. */
+    int64_t generation;
 };
 
-/* Hashes of the tensors that are equal on all ranks which hold a step; zeros for the others.  *sum:
- * of all of them, and of the number of updates. */
+/* 1: all ranks that hold a step, and formed together before, have the same numbers there.  A
+ * validation's result and the averaged weights' statistics come at an epoch's end, which may have
+ * broken off on some ranks. */
+static int is_same_on_holders(const struct trainer *t, const struct slot_def *d)
+{
+    return d != &slot_loop && d != &slot_average_statistics &&
+           (d != &slot_statistics || has_equal_statistics(t));
+}
+
+/* Hashes of the tensors that are the same on all holders; zeros for the others.  *sum: of all of
+ * them, and of the number of updates. */
 static int hash_holding(const struct trainer *t, struct tensor_hash **own, struct hash128 *sum,
                         struct err *err)
 {
@@ -314,16 +320,38 @@ static int hash_holding(const struct trainer *t, struct tensor_hash **own, struc
     *sum = (struct hash128){0, 0};
     hash_chain(sum, &t->state->at.n_updates, sizeof t->state->at.n_updates);
     for (int i = 0; rc == 0 && i < state_n_hashes(t->state); i++) {
-        if (!has_equal_statistics(t) && state_hash_is_of_statistics(t->state, i))
+        if (!is_same_on_holders(t, state_hashed_slot(t->state, i)))
             (*own)[i].hash = (struct hash128){0, 0};
         hash_chain(sum, &(*own)[i].hash, sizeof(*own)[i].hash);
     }
     return rc;
 }
 
-/* The ranks of the source's step, as a ballot of their own.  b->told is filled. */
-static int gather_holders(struct trainer *t, const struct tensor_hash *own, const int *holder,
-                          int n_holders, struct ballot *b, struct err *err)
+/* The ranks that trained with the source and hold its step. */
+struct holders {
+    int *rank; /* [n] */
+    int n;
+    int64_t step;
+};
+
+static int find_holders_of(const struct trainer *t, int source, struct holders *out,
+                           struct err *err)
+{
+    const struct held mine = {t->state->at.step, t->met_step < 0 ? -1 : t->met_generation};
+    struct held *all = xcalloc((size_t)t->n_ranks, sizeof *all);
+    const int rc = coll_allgather(t->step.coll, &mine, sizeof mine, all, err);
+
+    *out = (struct holders){xcalloc((size_t)t->n_ranks, sizeof *out->rank), 0, all[source].step};
+    for (int k = 0; k < t->n_ranks && rc == 0 && all[source].generation >= 0; k++)
+        if (all[k].step == all[source].step && all[k].generation == all[source].generation)
+            out->rank[out->n++] = k;
+    free(all);
+    return rc;
+}
+
+/* The holders' hashes, as a ballot of their own.  b->told is filled. */
+static int gather_holders(struct trainer *t, const struct tensor_hash *own, const struct holders *h,
+                          struct ballot *b, struct err *err)
 {
     const size_t n = (size_t)state_n_hashes(t->state), size = n * sizeof *b->told;
     struct hash128 *mine = xcalloc(n, sizeof *mine);
@@ -333,9 +361,9 @@ static int gather_holders(struct trainer *t, const struct tensor_hash *own, cons
     for (size_t i = 0; i < n; i++)
         mine[i] = own[i].hash;
     rc = coll_allgather(t->step.coll, mine, size, all, err);
-    ballot_begin(b, n_holders, (int)n);
-    for (int i = 0; i < n_holders; i++)
-        memcpy(b->told + (size_t)i * n, all + (size_t)holder[i] * n, size);
+    ballot_begin(b, h->n, (int)n);
+    for (int i = 0; i < h->n; i++)
+        memcpy(b->told + (size_t)i * n, all + (size_t)h->rank[i] * n, size);
     free(all);
     free(mine);
     return rc;
@@ -343,7 +371,7 @@ static int gather_holders(struct trainer *t, const struct tensor_hash *own, cons
 
 /* Report each holder that is named. */
 static void tell_holders(struct trainer *t, const struct ballot *b, const struct tensor_hash *own,
-                         const int *holder, int64_t step, int heals)
+                         const struct holders *h, int heals)
 {
     for (int i = 0; i < b->n_ranks && t->rank == 0; i++) {
         const int tensor = ballot_tensor(b, i);
@@ -351,77 +379,82 @@ static void tell_holders(struct trainer *t, const struct ballot *b, const struct
 
         if (!ballot_names(b, i))
             continue;
-        r = ballot_report(b, i, CORRUPTION_STATE, step, heals,
+        r = ballot_report(b, i, CORRUPTION_STATE, h->step, heals,
                           tensor < 0 ? NULL : own[tensor].name);
-        r->corruption.rank = holder[i];
+        r->corruption.rank = h->rank[i];
         t->hooks.report(t->hooks.arg, r);
     }
 }
 
-/* The holders differ.  all: what each rank said; own: hashes of this rank's tensors. */
-static int judge_holders(struct trainer *t, const struct held *all, const struct tensor_hash *own,
-                         const int *holder, int n_holders, int *source, struct err *err)
+/* The holders differ.  compared [h->n]: the hashes that do.  own: hashes of this rank's tensors. */
+static int judge_holders(struct trainer *t, const struct holders *h, const struct hash128 *compared,
+                         const struct tensor_hash *own, int *source, struct err *err)
 {
-    const int64_t step = all[*source].step;
-    struct hash128 *compared = xcalloc((size_t)n_holders, sizeof *compared);
     struct ballot b = {0};
-    int rc = gather_holders(t, own, holder, n_holders, &b, err), heals = 0;
+    int rc = gather_holders(t, own, h, &b, err), heals = 0;
 
-    for (int i = 0; i < n_holders; i++)
-        compared[i] = all[holder[i]].hash;
     if (rc == 0) {
         ballot_count(&b, compared);
         heals =
             ballot_has_majority(&b) && t->job->cluster.on_divergence == CLUSTER_ON_DIVERGENCE_HEAL;
-        tell_holders(t, &b, own, holder, step, heals);
+        tell_holders(t, &b, own, h, heals);
     }
+    for (int i = 0; i < h->n && heals; i++)
+        t->inspect.is_wrong |= h->rank[i] == t->rank && ballot_names(&b, i);
     if (rc == 0 && heals)
-        *source = holder[b.good];
+        *source = h->rank[b.good];
     else if (rc == 0)
         rc = err_set(err, ERR_CANCELED, "the ranks that hold step %lld hold different states",
-                     (long long)step);
+                     (long long)h->step);
     ballot_fini(&b);
-    free(compared);
     return rc;
 }
 
-/* Fills holder [n_ranks] with the ranks whose step is that of the source.  Returns their number; 0:
- * the source has its state from no formation, such as one that has read a checkpoint. */
-static int list_holders(const struct trainer *t, const struct held *all, int source, int *holder)
+/* Two ranks at least hold the step.  The others hash their states, too, as nobody waits for that:
+ * they have the names. */
+static int compare_holders(struct trainer *t, const struct holders *h, int *source, struct err *err)
 {
-    int n = 0;
+    struct hash128 mine, *all = xcalloc((size_t)t->n_ranks, sizeof *all);
+    struct tensor_hash *own = NULL;
+    int differs = 0, rc = hash_holding(t, &own, &mine, err);
 
-    for (int k = 0; k < t->n_ranks && all[source].step >= 0; k++)
-        if (all[k].step == all[source].step)
-            holder[n++] = k;
-    return n;
+    if (rc == 0)
+        rc = coll_allgather(t->step.coll, &mine, sizeof mine, all, err);
+    for (int i = 0; i < h->n && rc == 0; i++) {
+        all[i] = all[h->rank[i]]; /* rank[i] >= i */
+        differs |= !hash_equal(all[i], all[0]);
+    }
+    if (differs)
+        rc = judge_holders(t, h, all, own, source, err);
+    free_names(own, state_n_hashes(t->state));
+    free(all);
+    return rc;
 }
 
 int inspect_source(struct trainer *t, int *source, struct err *err)
 {
-    struct held mine = {.step = t->met_step < 0 ? -1 : t->state->at.step}, *all;
-    struct tensor_hash *own = NULL;
-    int *holder, n = 0, differs = 0, rc = 0;
+    struct holders h;
+    int rc;
 
+    t->inspect.is_wrong = 0;
     if (!has_replicas(t) || t->job->train.replica_check <= 0)
         return 0;
-    all = xcalloc((size_t)t->n_ranks, sizeof *all);
-    holder = xcalloc((size_t)t->n_ranks, sizeof *holder);
-    if (mine.step >= 0)
-        rc = hash_holding(t, &own, &mine.hash, err);
-    if (rc == 0)
-        rc = coll_allgather(t->step.coll, &mine, sizeof mine, all, err);
-    n = rc == 0 ? list_holders(t, all, *source, holder) : 0;
-    for (int i = 1; i < n; i++)
-        differs |= !hash_equal(all[holder[i]].hash, all[holder[0]].hash);
-    if (differs && !own) /* to know the names */
-        rc = hash_holding(t, &own, &mine.hash, err);
-    if (rc == 0 && differs)
-        rc = judge_holders(t, all, own, holder, n, source, err);
-    free_names(own, state_n_hashes(t->state));
-    free(holder);
-    free(all);
+    rc = find_holders_of(t, *source, &h, err);
+    if (rc == 0 && h.n > 1)
+        rc = compare_holders(t, &h, source, err);
+    free(h.rank);
     return rc < 0 ? err_wrap(err, "comparing what the ranks hold") : 0;
+}
+
+int inspect_took(struct trainer *t, int rc, int source, struct err *err)
+{
+    const struct err why = *err;
+
+    if (rc >= 0 || !t->inspect.is_wrong)
+        return rc;
+    return err_set(err, ERR_DEVICE,
+                   "this rank holds a wrong state, and could not take that of rank %d: %s", source,
+                   why.msg);
 }
 
 static void forget_hashes(struct report *r)

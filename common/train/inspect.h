@@ -42,6 +42,7 @@ struct inspect {
      * step; before_of 0: there is none. */
     struct hash128 before;
     int64_t before_of;
+    int is_wrong; /* 1: this rank was told of, and has yet to take the state of most ranks */
 };
 
 /* A formation begins, and its ranks are connected.  Warns if train.audit has no effect. */
@@ -52,6 +53,10 @@ void inspect_free(struct inspect *a);
  * those that hold its step compare theirs.  *source: a rank that holds what most of them hold.
  * Fails with ERR_CANCELED like inspect_replicas. */
 int inspect_source(struct trainer *t, int *source, struct err *err);
+
+/* The state of rank `source` was taken, or rc < 0: that broke off.  Returns rc; but a rank that is
+ * known to be wrong, and still is, fails with ERR_DEVICE, as it might be the next source. */
+int inspect_took(struct trainer *t, int rc, int source, struct err *err);
 
 /* 1: the replicas are compared once `step` steps are done.  Pure, and the same on all ranks. */
 int inspect_compares_after(const struct trainer *t, int64_t step);

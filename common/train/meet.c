@@ -141,6 +141,10 @@ static int average_slots(struct meeting *m, struct err *err)
 
 int meet_is_over(struct trainer *t, struct err *err)
 {
+    struct ring_head head;
+
+    ring_head(t->ring, &head);
+    t->met_generation = head.generation;
     t->met_step = t->state->at.step;
     return reducer_met(t->step.reducer, err);
 }

@@ -174,5 +174,7 @@ int spike_rewind(struct trainer *t, struct err *err)
     back_to = t->state->at.step;
     spike_go_on(&t->state->at, &here);
     spike_tell(t, &t->spike, back_to);
+    if (rc == 0)
+        t->met_step = t->state->at.step;
     return rc;
 }

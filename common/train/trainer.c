@@ -271,6 +271,7 @@ static int take_source(struct trainer *t, int source, struct err *err)
     if (rc == 0 && (t->state->shards ||
                     reducer_promises(t->step.reducer)->recovery == STRATEGY_NEEDS_ONE_RANK))
         rc = state_broadcast(t->state, t->step.coll, source, err);
+    rc = inspect_took(t, rc, source, err);
     if (rc == SHARDS_LOST)
         rc = go_back(t, source, err);
     if (rc == 0 && t->state->shards)
@@ -427,6 +428,7 @@ int trainer_go_back(struct trainer *t, int64_t step, int *is_loaded, struct err 
     int rc = t->rank == 0 ? load_back(t, step, err) : 0;
 
     *is_loaded = t->rank == 0 && rc == 0;
+    t->met_step = -1; /* unless all ranks get there, they hold different states at one step */
     ring_run(t->ring, id, clock_mono_ns());
     if (rc == 0 && t->n_ranks > 1)
         rc = state_broadcast(t->state, t->step.coll, 0, err);

@@ -66,6 +66,7 @@ struct trainer {
     int looked_at_validation; /* 1: explain_validation has looked */
     int is_of_input;          /* note: samples or a setting are to blame, so no rate mends it */
     int64_t met_step;         /* the newest step at which all ranks held the same state; -1: none */
+    int64_t met_generation;   /* the newest formation in which they did */
     int64_t first_step_done;  /* 1 once this process has made a step */
     int has_stepped;          /* 1 once this formation has made a step */
     int64_t closed_at;        /* the step held when the trainer was closed */

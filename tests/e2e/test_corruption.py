@@ -136,6 +136,18 @@ class Corruption(dp.Case):
         self.assertEqual([e["rank"] for e in self.events("lost", "run")], [2])
         self.assertEqual(self.losses("run"), want)
 
+    def test_a_driver_that_stays_wrong_ends_the_job(self):
+        """No standby could lead.  The state before the step is saved, and the job can go on."""
+        job = {**JOB, "train.audit": 1, "strategy.shards": 3, "cluster.min_ranks": 2}
+        want = self.expected(job)
+        driver = self.start_job(",".join(["flip:rank0@step6:bucket0"] * 3), job)
+        self.assert_exit(driver, FAILED, r"rank 0 \(.*\) computed a gradient .* in step 6, .*: it "
+                         r"could not be mended, .*; the job ends, as the driver runs there")
+        self.assertEqual([e["step"] for e in self.events("checkpoint", "run")], [4, 6])
+        self.assert_exit(self.driver("--local", "--resume", "--run-dir", "run", n=3, job=None),
+                         FINISHED)
+        self.assertEqual(self.losses("run"), want)
+
     def test_audits_go_on_with_fewer_ranks(self):
         """The ranks that are left have other shares, and a wrong bit is still found."""
         for stage in (0, 2, 3):

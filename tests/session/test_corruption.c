@@ -148,6 +148,29 @@ static void train_with_standby(struct rig *r, const struct driver_options *o)
     rig_go_on_to(r, o->n_ranks, CMD_TRAIN);
 }
 
+/* It was to leave, the spare that was to take its place is lost, and another one comes later. */
+static void a_rank_that_was_taken_back_leaves_later(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_elastic(2);
+    (void)state;
+    o.cluster.spares = 1;
+    o.cluster.replace_timeout_ms = 0;
+    rig_train(&r, &o);
+    rig_come(&r, 2, -1);
+    rig_answer_all(&r, 2);
+    assert_int_equal(r.command->kind, CMD_VALIDATE);
+    find_at_fault(&r, 1);
+    assert_true(r.is_drained[1]);
+    rig_close(&r, 2);
+    rig_go_on_to(&r, 2, CMD_TRAIN);
+    assert_false(r.is_drained[1]);
+    rig_come(&r, 3, -1);
+    rig_wait(&r, 600);
+    assert_true(r.is_drained[1]);
+    rig_free(&r);
+}
+
 /* The driver's own rank is at fault: the standby leads after this step. */
 static void the_driver_hands_over(void **state)
 {
@@ -199,6 +222,39 @@ static void the_driver_stays_for_its_children(void **state)
     rig_free(&r);
 }
 
+static void report_three_rounds(struct rig *r, int rank)
+{
+    struct report *p = found(rank, 0);
+
+    p->corruption.what = CORRUPTION_GRADIENT;
+    p->corruption.share = rank;
+    rig_report(r, 0, p);
+}
+
+/* Rank 0 is wrong in every round of a step, and fails: the standby leads from the step before, or
+ * the job ends with that. */
+static void a_driver_that_stays_wrong_is_lost(void **state)
+{
+    struct rig r;
+    const struct driver_options o = with_votes(3);
+    (void)state;
+    train_with_standby(&r, &o);
+    report_three_rounds(&r, 0);
+    assert_true(r.is_closed[1] && r.is_closed[2]);
+    assert_int_equal(rig_count(&r, EVENT_ERROR), 0);
+    rig_report(&r, 0, report_new(REPORT_STOPPED, 1));
+    assert_int_equal(r.status, STATUS_STOPPED);
+    assert_has(r.text, "its bits were wrong: the standby at 10.0.0.12:7001 leads");
+    rig_free(&r);
+
+    rig_train(&r, &o);
+    report_three_rounds(&r, 0);
+    assert_int_equal(rig_event(&r, EVENT_ERROR)->rank, 0);
+    assert_int_equal(r.command->kind, CMD_STOP);
+    assert_true(r.command->stop.saves);
+    rig_free(&r);
+}
+
 /* Nobody knows the right gradient, so the job ends; its state is good, and is saved. */
 static void a_gradient_without_a_verdict_loses_nothing(void **state)
 {
@@ -230,6 +286,10 @@ static void the_follower_in_its_seat_is_not_named(void **state)
     rig_report(&r, 0, found(1, 0));
     assert_has(rig_event(&r, EVENT_CORRUPTION)->text, "rank 1 of the formation before holds");
     assert_string_equal(rig_event(&r, EVENT_CORRUPTION)->host, "?");
+    struct report *p = found(1, 1);
+    p->corruption.what = CORRUPTION_CHECKPOINT; /* of a state that is divided */
+    rig_report(&r, 0, p);
+    assert_has(rig_event(&r, EVENT_CORRUPTION)->text, "rank 1 of the formation before wrote");
     rig_free(&r);
 }
 
@@ -264,7 +324,9 @@ int main(void)
         cmocka_unit_test(a_rank_at_fault_leaves),
         cmocka_unit_test(a_rank_that_is_needed_stays),
         cmocka_unit_test(a_rank_that_stays_leaves_later),
+        cmocka_unit_test(a_rank_that_was_taken_back_leaves_later),
         cmocka_unit_test(the_driver_hands_over),
+        cmocka_unit_test(a_driver_that_stays_wrong_is_lost),
         cmocka_unit_test(the_driver_goes_on_without_a_standby),
         cmocka_unit_test(the_driver_stays_for_its_children),
         cmocka_unit_test(a_gradient_without_a_verdict_loses_nothing),
