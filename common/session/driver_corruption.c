@@ -66,7 +66,7 @@ static char *corruption_share(const struct report *r)
                                     : xstrdup("");
 }
 
-/* What follows if it was not mended. */
+/* The end of the message if it was not mended. */
 static const char *corruption_unhealed(const struct report *r)
 {
     if (corruption_is_unapplied(r))

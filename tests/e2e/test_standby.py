@@ -129,7 +129,7 @@ class Standby(training.Case):
     def hand_over_after(self, n_flips, job):
         inject = ",".join(["flip:rank0@step5:bucket0"] * n_flips)
         driver, standby, followers = self.join(job=job, inject=inject)
-        self.assert_exit(driver, STOPPED, r"its bits were wrong: the standby at \S+ leads from step")
+        self.assert_exit(driver, STOPPED, r"its bits were wrong: the standby at \S+ leads from")
         self.assert_all_finish(standby, *followers)
         event, = self.events("corruption", "run")
         self.assertEqual((event["rank"], event["step"], event["healed"]), (0, 5, n_flips == 1))
