@@ -1,6 +1,6 @@
 """The cost of the links between CPU ranks: through shared memory, plain and encrypted.
 
-usage: links.py [--build DIR] [--old DIR] [--others] [--ranks N] [--repeat N] [--check]
+usage: links.py [--build DIR] [--old DIR] [--others] [--ranks N] [--repeat N] [--rounds N] [--check]
 
   all-reduce   tests/bench/links: processes of this machine, 64 bytes to 64 MiB of float32, through
                shared memory, by TCP, by encrypted TCP, and, if it is built, over libfabric
@@ -116,13 +116,23 @@ def has_torch():
                           stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
-def mpi(ranks, rounds, *options):
-    with tempfile.TemporaryDirectory() as folder:
-        with open(f"{folder}/mpi.c", "w", encoding="ascii") as f:
-            f.write(MPI)
-        run(["mpicc", "-O2", "-o", f"{folder}/mpi", f"{folder}/mpi.c"])
-        return medians(run(["mpirun", "--allow-run-as-root", "--oversubscribe", *options,
-                            "-n", str(ranks), f"{folder}/mpi", str(rounds)]))
+def build_mpi(folder):
+    """The program in this folder, or None where there is no Open MPI to build it."""
+    if not shutil.which("mpicc") or not shutil.which("mpirun"):
+        return None
+    with open(f"{folder}/mpi.c", "w", encoding="ascii") as f:
+        f.write(MPI)
+    done = subprocess.run(["mpicc", "-O2", "-o", f"{folder}/mpi", f"{folder}/mpi.c"],
+                          capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(f"Open MPI is left out, as mpicc fails (libopenmpi-dev?): {done.stderr}",
+              file=sys.stderr)
+    return None if done.returncode else f"{folder}/mpi"
+
+
+def mpi(program, ranks, rounds, *options):
+    return medians(run(["mpirun", "--allow-run-as-root", "--oversubscribe", *options,
+                        "-n", str(ranks), program, str(rounds)]))
 
 
 def lenet(build, batch, steps, extra):
@@ -158,6 +168,11 @@ def print_table(head, rows):
 
 
 def print_allreduce(o, rounds):
+    with tempfile.TemporaryDirectory() as folder:
+        print_allreduces(o, rounds, build_mpi(folder) if o.others else None)
+
+
+def print_allreduces(o, rounds, mpi_program):
     variants = {head: (lambda m=mode: allreduce(o.build, m, o.ranks, rounds))
                 for head, mode in {"shared memory": "shared", "plain": "plain", "encrypted": "tls",
                                    "libfabric tcp": "fabric",
@@ -165,9 +180,10 @@ def print_allreduce(o, rounds):
                                    "libfabric shm": "fabric_shm"}.items()}
     if o.others and has_torch():
         variants["Gloo"] = lambda: gloo(o.ranks, rounds)
-    if o.others and shutil.which("mpicc") and shutil.which("mpirun"):
-        variants["Open MPI"] = lambda: mpi(o.ranks, rounds)
-        variants["Open MPI, TCP"] = lambda: mpi(o.ranks, rounds, "--mca", "btl", "self,tcp")
+    if mpi_program:
+        variants["Open MPI"] = lambda: mpi(mpi_program, o.ranks, rounds)
+        variants["Open MPI, TCP"] = lambda: mpi(mpi_program, o.ranks, rounds, "--mca", "btl",
+                                                "self,tcp")
     turns = {head: found for head, found in median_of_turns(variants, o.repeat).items()
              if all(found)}
     rows = []
@@ -202,12 +218,13 @@ def main():
     p.add_argument("--others", action="store_true")
     p.add_argument("--ranks", type=int, default=2, help="of the all-reduces")
     p.add_argument("--repeat", type=int, default=3)
+    p.add_argument("--rounds", type=int, default=2000, help="at most, of each size")
     p.add_argument("--check", action="store_true")
     o = p.parse_args()
     if o.check:
         o.repeat = 1
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    print_allreduce(o, 2 if o.check else 2000)
+    print_allreduce(o, 2 if o.check else o.rounds)
     print_lenet(o, {8: 200, 256: 20} if o.check else {8: 20000, 256: 1000})
 
 
