@@ -104,6 +104,10 @@ static int live_check(const struct driver *d, struct err *err)
         return err_set(err, ERR_REFUSED, "nothing is trained here");
     if (d->stage >= STAGE_ENDING || d->ending.n_stops > 0)
         return err_set(err, ERR_REFUSED, "the job is ending");
+    if (notice_hands_over(d))
+        return err_set(err, ERR_REFUSED,
+                       "the standby at %s is to lead after this step; ask again when it leads",
+                       d->membership.succession.told);
     if (!d->formation.has_formed)
         return err_set(err, ERR_REFUSED, "training has not begun; try again when the ranks train");
     return 0;

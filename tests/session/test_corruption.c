@@ -171,6 +171,18 @@ static void a_rank_that_was_taken_back_leaves_later(void **state)
     rig_free(&r);
 }
 
+/* The driver takes no request that would be lost with it. */
+static void assert_refuses_requests(struct rig *r)
+{
+    struct err err[3];
+
+    assert_int_equal(driver_pause(r->d, r->now, &err[0]), ERR_REFUSED);
+    assert_int_equal(driver_save(r->d, r->now, &err[1]), ERR_REFUSED);
+    assert_int_equal(driver_set_live(r->d, r->now, "optimizer.lr=0.5", &err[2]), ERR_REFUSED);
+    for (int i = 0; i < 3; i++)
+        assert_has(err[i].msg, "the standby at 10.0.0.12:7001 is to lead after this step");
+}
+
 /* The driver's own rank is at fault: the standby leads after this step. */
 static void the_driver_hands_over(void **state)
 {
@@ -182,6 +194,7 @@ static void the_driver_hands_over(void **state)
     find_at_fault(&r, 0);
     assert_logged(&r, "rank 0 (h0) hands over, because its bits are wrong");
     assert_int_equal(r.n_requests, n + 1); /* a regroup */
+    assert_refuses_requests(&r);
     RIG_ALL(&r, CMD_TRAIN, 2, 0, 1, 2);
     assert_true(r.is_closed[1] && r.is_closed[2]);
     rig_report(&r, 0, report_new(REPORT_STOPPED, 1));
