@@ -2,6 +2,7 @@
  * pre-shared key is switched off, and the key of each connection. */
 #include "coll/cipher.h"
 
+#include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,6 +88,27 @@ static void cipher_gather_records(SSL *ssl)
     SSL_set0_wbio(ssl, BIO_push(buffer, socket));
 }
 
+/* OpenSSL 3.5 loses its place in what it has read ahead when the peer changes its key, and then
+ * says "bad record type".  The record layer is new since 3.2.  There a buffer reads ahead.  Without
+ * memory for it, each record takes system calls of its own. */
+static void cipher_read_ahead(SSL *ssl)
+{
+    BIO *socket = SSL_get_rbio(ssl), *buffer;
+
+    if (OpenSSL_version_num() < 0x30200000UL) {
+        SSL_set_default_read_buffer_len(ssl, CIPHER_BUFFER);
+        SSL_set_read_ahead(ssl, 1);
+        return;
+    }
+    buffer = BIO_new(BIO_f_buffer());
+    if (!buffer || BIO_set_read_buffer_size(buffer, CIPHER_BUFFER) != 1 || !BIO_up_ref(socket)) {
+        BIO_free(buffer);
+        ERR_clear_error();
+        return;
+    }
+    SSL_set0_rbio(ssl, BIO_push(buffer, socket));
+}
+
 /* Let OpenSSL move several records with one system call.  Kernel TLS gains nothing by it: it takes
  * bytes of any number at once, and cannot read ahead, because its records come decrypted. */
 void cipher_end_handshake(SSL *ssl)
@@ -95,10 +117,8 @@ void cipher_end_handshake(SSL *ssl)
     SSL_set_mode(ssl, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_AUTO_RETRY);
     if (!cipher_is_kernel(ssl))
         cipher_gather_records(ssl);
-    if (BIO_get_ktls_recv(SSL_get_rbio(ssl)))
-        return;
-    SSL_set_default_read_buffer_len(ssl, CIPHER_BUFFER);
-    SSL_set_read_ahead(ssl, 1);
+    if (!BIO_get_ktls_recv(SSL_get_rbio(ssl)))
+        cipher_read_ahead(ssl);
 }
 
 int cipher_flush(SSL *ssl) { return BIO_flush(SSL_get_wbio(ssl)) == 1 ? 1 : -1; }
