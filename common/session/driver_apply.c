@@ -161,8 +161,9 @@ static void let_go_of(struct driver *d, int rank)
     recover_note(&d->formation, &c);
     recover_say_lost(d, rank, 0, d->run.step, c.text);
     driver_farewell(d, s->conn,
-                    s->is_drained ? "drained by the operator of the driver"
-                                  : "stopped: its place in the job is free now");
+                    !s->is_drained ? "stopped: its place in the job is free now"
+                    : s->is_wrong  ? "drained, because its bits were wrong"
+                                   : "drained by the operator of the driver");
     conn_unseat(&d->membership, s->conn);
     seat_clear(&d->membership, rank);
     free(c.text);

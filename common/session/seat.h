@@ -48,7 +48,7 @@ struct seat { /* the driver's record of one rank, or of a spare */
     int is_said;           /* 1: its join event was sent */
     char *leaving;         /* why it leaves at the next step: "left: ..."; or NULL */
     int is_drained;        /* 1: it leaves because the operator wants it to, and was told so */
-    int is_wrong;          /* 1: its bits were wrong, and it stays as long as the job needs it */
+    int is_wrong;          /* 1: its bits were wrong, so it leaves once the job can do without it */
     struct report *answer; /* its answer to this stage's command, or NULL */
     int64_t answered_ms;   /* when the answer came */
 

@@ -110,8 +110,9 @@ class Corruption(dp.Case):
         self.wait_spare()
         self.wake(held.pid, run="run")
         self.assert_exit(driver, FINISHED, r"rank 1 \(.*\) is drained, because its bits are wrong")
-        for follower, status in ((wrong, STOPPED), (held, FINISHED), (spare, FINISHED)):
-            self.assert_exit(follower, status)
+        self.assert_exit(wrong, STOPPED, "drained, because its bits were wrong")
+        for follower in (held, spare):
+            self.assert_exit(follower, FINISHED)
         event, = self.events("corruption", "run")
         self.assertEqual((event["rank"], event["step"], event["healed"]), (1, 5, True))
         self.assertEqual([(e["rank"], e["reason"].split(") ")[-1])

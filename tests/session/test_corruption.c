@@ -127,7 +127,7 @@ static void a_rank_that_stays_leaves_later(void **state)
     rig_free(&r);
 }
 
-enum { STANDBY = 0 }; /* its connection */
+enum { STANDBY = 0, NEXT_STANDBY = 6 }; /* their connections */
 
 static struct driver_options with_votes(int n_ranks)
 {
@@ -203,7 +203,8 @@ static void the_driver_hands_over(void **state)
     rig_free(&r);
 }
 
-/* The standby has gone before it could lead: the driver stays, and stops for no reason. */
+/* The standby has gone before it could lead: the driver stays, and stops for no reason.  It hands
+ * over to the next standby. */
 static void the_driver_goes_on_without_a_standby(void **state)
 {
     struct rig r;
@@ -217,6 +218,15 @@ static void the_driver_goes_on_without_a_standby(void **state)
     assert_false(r.is_closed[1]);
     assert_false(r.is_finished);
     assert_int_equal(r.command->kind, CMD_PREPARE);
+    buf_clear(&r.log);
+    rig_go_on_to(&r, 3, CMD_TRAIN);
+    rig_connect(&r, NEXT_STANDBY, "10.0.0.12");
+    rig_say_hello(&r, NEXT_STANDBY, &(struct rig_caller){.rank = -1, .standby = "s2"});
+    rig_wait(&r, 20000);
+    RIG_ALL(&r, CMD_TRAIN, 3, 0, 1, 2); /* it has a vote from the next formation on */
+    rig_go_on_to(&r, 3, CMD_TRAIN);
+    rig_wait(&r, 600);
+    assert_logged(&r, "rank 0 (h0) hands over, because its bits are wrong");
     rig_free(&r);
 }
 
