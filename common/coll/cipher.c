@@ -88,9 +88,9 @@ static void cipher_gather_records(SSL *ssl)
     SSL_set0_wbio(ssl, BIO_push(buffer, socket));
 }
 
-/* OpenSSL 3.5 loses its place in what it has read ahead when the peer changes its key, and then
- * says "bad record type".  The record layer is new since 3.2.  There a buffer reads ahead.  Without
- * memory for it, each record takes system calls of its own. */
+/* With OpenSSL 3.5.9 links that read ahead broke with "bad record type" when the peer had changed
+ * its key; with 3.0 they never did.  The record layer is new since 3.2.  From there on a buffer
+ * below OpenSSL reads ahead.  Without memory for it, each record takes system calls of its own. */
 static void cipher_read_ahead(SSL *ssl)
 {
     BIO *socket = SSL_get_rbio(ssl), *buffer;

@@ -252,8 +252,7 @@ static const struct option train_rows[] = {
      .help = "In this part of the steps, drawn by seed and step, each rank also computes another "
              "rank's share, and the hashes of samples and gradients are compared before the "
              "update. Such a step takes twice as long. Wrong bits are computed again, and the rank "
-             "at fault leaves. On CPUs; not with batch norm whose statistics all ranks sum "
-             "(model.sync_batch_norm), or where ranks differ between two meetings."},
+             "at fault leaves. On CPUs; not where ranks differ between two meetings."},
     {"train.replica_check", OPT_REAL, AT(train.replica_check), "0.02", 0, 1, .flags = OPT_RESUME,
      .help = "After this part of the steps, drawn by seed and step, the ranks compare hashes of a "
              "part of their state, 4 MiB drawn like that: parameters, the optimizer's numbers, "
