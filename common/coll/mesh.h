@@ -50,8 +50,12 @@ enum {
 struct mesh {
     int rank, size;
     int is_chained; /* 1: the ranks of each host follow one another, and some host has several */
-    size_t piece;   /* bytes, a multiple of 64 */
-    uint8_t *land;  /* [mesh_land_bytes]: room for data that is not received in place */
+    /* [size]: the ranks, those of a host one behind another; the same on all ranks.  NULL: in the
+     * order of their numbers. */
+    const int *order;
+    int place;     /* of this rank in it */
+    size_t piece;  /* bytes, a multiple of 64 */
+    uint8_t *land; /* [mesh_land_bytes]: room for data that is not received in place */
     /* Start to make the link with rank r, if there is none. */
     void (*want)(struct mesh *m, int r);
     /* n_bytes may be more than a piece; then it may block until the receiver reads. */

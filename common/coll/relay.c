@@ -32,11 +32,17 @@ static struct relay relay_over(struct mesh *m, size_t each)
     return (struct relay){m, each, m->land, m->land + n * each, m->land + (n + n / 2) * each};
 }
 
-static int relay_to(const struct mesh *m, int distance) { return (m->rank + distance) % m->size; }
+/* The rank that is so much further in the ring. */
+static int relay_to(const struct mesh *m, int distance)
+{
+    const int place = (m->order ? m->place : m->rank) + distance;
+
+    return m->order ? m->order[place % m->size] : place % m->size;
+}
 
 static int relay_from(const struct mesh *m, int distance)
 {
-    return (m->rank + m->size - distance) % m->size;
+    return relay_to(m, m->size - distance);
 }
 
 static void relay_load(const struct relay *y, const struct coll_job *job)

@@ -1,6 +1,9 @@
 /* coll/relay - the all-to-all of small parts among many ranks, which hand parts on for each other.
  * coll/mesh.c calls it.
  *
+ * The ranks stand in a ring, those of a host one behind another, so most of the ways below stay
+ * within a host.  This has no influence on sums, which are made elsewhere.
+ *
  * Each rank has links with the ranks at the distances 1, 2, 4 ... in both directions.  In the round
  * of distance d it hands on, to the rank that is d further, all parts whose way has d in it: a part
  * for the rank that is 5 further goes 1 and then 4.  So a rank sends log2(size) messages instead of

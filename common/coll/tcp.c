@@ -45,6 +45,7 @@ struct tcp {
     int64_t timeout_ms;
     enum coll_encrypt encrypt;
     int share_memory;
+    int *order;          /* as mesh.order; NULL until then */
     int connected;       /* coll_tcp_connect was called */
     atomic_int unlinked; /* a rank whose link the connect waits for; -1: none */
 };
@@ -159,6 +160,7 @@ static void tcp_free(struct coll_host *h)
         free(t->net[ch].land);
     }
     OPENSSL_cleanse(&t->own, sizeof t->own);
+    free(t->order);
     free(t);
 }
 
@@ -341,6 +343,37 @@ static int is_chained(const struct endpoint_addr *peers, int size)
     return n_hosts > 1 && n_hosts < size;
 }
 
+/* The ranks host by host, in the order of the hosts' lowest ranks; for free(). */
+static int *order_by_host(const struct endpoint_addr *peers, int size)
+{
+    int *first = xcalloc((size_t)size, sizeof *first), *host = xcalloc((size_t)size, sizeof *host);
+    int *order = xcalloc((size_t)size, sizeof *order), n_hosts = 0, n = 0;
+
+    for (int r = 0; r < size; r++) {
+        while (host[r] < n_hosts && !is_one_host(&peers[first[host[r]]], &peers[r]))
+            host[r]++;
+        if (host[r] == n_hosts)
+            first[n_hosts++] = r;
+    }
+    for (int h = 0; h < n_hosts; h++)
+        for (int r = first[h]; r < size; r++)
+            if (host[r] == h)
+                order[n++] = r;
+    ASSERT(n == size);
+    free(host);
+    free(first);
+    return order;
+}
+
+static int place_of(const struct tcp *t)
+{
+    int place = 0;
+
+    while (t->order[place] != t->own.rank)
+        place++;
+    return place;
+}
+
 static int init_net(struct tcp *t, int ch, int chained, size_t piece, struct err *err)
 {
     struct net *net = &t->net[ch];
@@ -350,6 +383,8 @@ static int init_net(struct tcp *t, int ch, int chained, size_t piece, struct err
     net->mesh = (struct mesh){.rank = t->own.rank,
                               .size = t->own.size,
                               .is_chained = chained,
+                              .order = t->order,
+                              .place = place_of(t),
                               .piece = piece,
                               .want = net_want,
                               .send = net_send,
@@ -475,6 +510,8 @@ static int connect_all(struct tcp *t, const void *const *blobs, const size_t *le
         rc = agree_on_fabric(t, blobs, lens, err);
     if (t->is_over_fabric)
         piece = MESH_PIECE_MAX; /* a window is one of messages there, not of bytes */
+    if (rc == 0)
+        t->order = order_by_host(peers, t->own.size);
     for (int ch = 0; ch < COLL_CHANNELS && rc == 0; ch++)
         rc = init_net(t, ch, is_chained(peers, t->own.size), piece, err);
     if (rc == 0 && is_encrypted(t, peers))

@@ -87,8 +87,12 @@ static void run_crowd(int size, enum coll_encrypt encrypt, const char *fabric, r
     w.members = xcalloc((size_t)size, sizeof *w.members);
     pthread_barrier_init(&w.barrier, NULL, (unsigned)size);
     for (int r = 0; r < size; r++) {
-        const struct coll_tcp_options o = {
-            .rank = r, .size = size, .encrypt = encrypt, .fabric = fabric};
+        /* Without a fabric, every third rank has the address of another host. */
+        const struct coll_tcp_options o = {.rank = r,
+                                           .size = size,
+                                           .bind = !fabric && r % 3 == 1 ? "127.0.0.2" : NULL,
+                                           .encrypt = encrypt,
+                                           .fabric = fabric};
 
         if (coll_tcp_prepare(&o, &w.members[r].c, &err) < 0)
             fail_msg("rank %d: %s", r, err.msg);
