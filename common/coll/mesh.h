@@ -50,8 +50,7 @@ enum {
 struct mesh {
     int rank, size;
     int is_chained; /* 1: the ranks of each host follow one another, and some host has several */
-    /* [size]: the ranks, those of a host one behind another; the same on all ranks.  NULL: in the
-     * order of their numbers. */
+    /* [size]: the ranks, those of a host one behind another; the same on all ranks. */
     const int *order;
     int place;     /* of this rank in it */
     size_t piece;  /* bytes, a multiple of 64 */

@@ -35,9 +35,7 @@ static struct relay relay_over(struct mesh *m, size_t each)
 /* The rank that is so much further in the ring. */
 static int relay_to(const struct mesh *m, int distance)
 {
-    const int place = (m->order ? m->place : m->rank) + distance;
-
-    return m->order ? m->order[place % m->size] : place % m->size;
+    return m->order[(m->place + distance) % m->size];
 }
 
 static int relay_from(const struct mesh *m, int distance)

@@ -525,13 +525,13 @@ static void driver_check_all(struct driver *d)
     if (d->now_ms >= d->next_check_ms) {
         d->next_check_ms = d->now_ms + CHECK_MS;
         driver_check_silence(d);
+        corruption_check(d);
         if (d->stage < STAGE_ENDING)
             check_conns(d);
         stranger_check(&d->membership);
     }
     driver_apply(d, gather_check(&d->membership));
     notice_check(d);
-    corruption_check(d);
     recover_ask_regroup(d);
     watch_check(&d->watch);
     pace_check(&d->watch);

@@ -453,6 +453,24 @@ void rig_train(struct rig *r, const struct driver_options *o)
     rig_go_on_to(r, o->n_ranks, CMD_TRAIN);
 }
 
+struct driver_options rig_with_votes(int n_ranks)
+{
+    struct driver_options o = rig_elastic(n_ranks);
+    o.run = "run-1";
+    o.term = 4;
+    o.cluster.driver_timeout_ms = 20000;
+    return o;
+}
+
+void rig_train_with_standby(struct rig *r, const struct driver_options *o)
+{
+    rig_driver(r, o);
+    rig_connect(r, RIG_STANDBY, "10.0.0.12");
+    rig_say_hello(r, RIG_STANDBY, &(struct rig_caller){.rank = -1, .standby = "s1"});
+    rig_gather(r, o->n_ranks);
+    rig_go_on_to(r, o->n_ranks, CMD_TRAIN);
+}
+
 void rig_come(struct rig *r, int conn, int rank)
 {
     rig_hello(r, conn, rank);

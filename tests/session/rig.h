@@ -98,7 +98,11 @@ struct report *rig_answer(const struct cmd *c);
 /* A job whose ranks may come and go. */
 struct driver_options rig_elastic(int n_ranks);
 void rig_train(struct rig *r, const struct driver_options *o); /* gather all, up to training */
-void rig_come(struct rig *r, int conn, int rank);              /* a follower comes, and is ready */
+/* The same with a standby, of which the followers vote; its connection is RIG_STANDBY. */
+enum { RIG_STANDBY = 0 };
+struct driver_options rig_with_votes(int n_ranks);
+void rig_train_with_standby(struct rig *r, const struct driver_options *o);
+void rig_come(struct rig *r, int conn, int rank); /* a follower comes, and is ready */
 void rig_assert_prepare(const struct rig *r, int conn, int rank, int n_ranks);
 /* All ranks on these connections (-1 ends the list) answer, holding this step; one that was in no
  * formation yet holds step 0.  Train is answered

@@ -127,26 +127,7 @@ static void a_rank_that_stays_leaves_later(void **state)
     rig_free(&r);
 }
 
-enum { STANDBY = 0, NEXT_STANDBY = 6 }; /* their connections */
-
-static struct driver_options with_votes(int n_ranks)
-{
-    struct driver_options o = rig_elastic(n_ranks);
-
-    o.run = "run-1";
-    o.term = 4;
-    o.cluster.driver_timeout_ms = 20000;
-    return o;
-}
-
-static void train_with_standby(struct rig *r, const struct driver_options *o)
-{
-    rig_driver(r, o);
-    rig_connect(r, STANDBY, "10.0.0.12");
-    rig_say_hello(r, STANDBY, &(struct rig_caller){.rank = -1, .standby = "s1"});
-    rig_gather(r, o->n_ranks);
-    rig_go_on_to(r, o->n_ranks, CMD_TRAIN);
-}
+enum { NEXT_STANDBY = 6 }; /* its connection */
 
 /* It was to leave, the spare that was to take its place is lost, and another one comes later. */
 static void a_rank_that_was_taken_back_leaves_later(void **state)
@@ -187,9 +168,9 @@ static void assert_refuses_requests(struct rig *r)
 static void the_driver_hands_over(void **state)
 {
     struct rig r;
-    const struct driver_options o = with_votes(3);
+    const struct driver_options o = rig_with_votes(3);
     (void)state;
-    train_with_standby(&r, &o);
+    rig_train_with_standby(&r, &o);
     int n = r.n_requests;
     find_at_fault(&r, 0);
     assert_logged(&r, "rank 0 (h0) hands over, because its bits are wrong");
@@ -208,11 +189,11 @@ static void the_driver_hands_over(void **state)
 static void the_driver_goes_on_without_a_standby(void **state)
 {
     struct rig r;
-    const struct driver_options o = with_votes(3);
+    const struct driver_options o = rig_with_votes(3);
     (void)state;
-    train_with_standby(&r, &o);
+    rig_train_with_standby(&r, &o);
     find_at_fault(&r, 0);
-    rig_say_goodbye(&r, STANDBY);
+    rig_say_goodbye(&r, RIG_STANDBY);
     RIG_ALL(&r, CMD_TRAIN, 2, 0, 1, 2);
     assert_logged(&r, "no standby can lead any more");
     assert_false(r.is_closed[1]);
@@ -234,10 +215,10 @@ static void the_driver_goes_on_without_a_standby(void **state)
 static void the_driver_stays_for_its_children(void **state)
 {
     struct rig r;
-    struct driver_options o = with_votes(3);
+    struct driver_options o = rig_with_votes(3);
     (void)state;
     o.n_children = 1;
-    train_with_standby(&r, &o);
+    rig_train_with_standby(&r, &o);
     find_at_fault(&r, 0);
     assert_logged(&r, "rank 0 (h0) stays for now");
     RIG_ALL(&r, CMD_TRAIN, 2, 0, 1, 2);
@@ -259,9 +240,9 @@ static void report_three_rounds(struct rig *r, int rank)
 static void a_driver_that_stays_wrong_is_lost(void **state)
 {
     struct rig r;
-    const struct driver_options o = with_votes(3);
+    const struct driver_options o = rig_with_votes(3);
     (void)state;
-    train_with_standby(&r, &o);
+    rig_train_with_standby(&r, &o);
     report_three_rounds(&r, 0);
     assert_true(r.is_closed[1] && r.is_closed[2]);
     assert_int_equal(rig_count(&r, EVENT_ERROR), 0);

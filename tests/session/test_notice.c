@@ -174,24 +174,9 @@ static void a_spare_leaves(void **state)
 
 static struct driver_options with_votes(int n_ranks)
 {
-    struct driver_options o = rig_elastic(n_ranks);
-    o.run = "run-1";
-    o.term = 4;
-    o.cluster.driver_timeout_ms = 20000;
+    struct driver_options o = rig_with_votes(n_ranks);
     o.cluster.min_ranks = 1;
     return o;
-}
-
-enum { STANDBY = 0 }; /* its connection */
-
-/* The standby and the job's ranks, in training. */
-static void train(struct rig *r, const struct driver_options *o)
-{
-    rig_driver(r, o);
-    rig_connect(r, STANDBY, "10.0.0.12");
-    rig_say_hello(r, STANDBY, &(struct rig_caller){.rank = -1, .standby = "s1"});
-    rig_gather(r, o->n_ranks);
-    rig_go_on_to(r, o->n_ranks, CMD_TRAIN);
 }
 
 static void driver_hears(struct rig *r, const struct notice *n)
@@ -228,7 +213,7 @@ static void it_hands_over(void **state)
     for (int is_repeated = 0; is_repeated < 2; is_repeated++) {
         struct rig r;
         const struct driver_options o = with_votes(3);
-        train(&r, &o);
+        rig_train_with_standby(&r, &o);
         int n = r.n_requests;
         driver_hears(&r, &spot);
         driver_hears(&r, &vague);
@@ -268,14 +253,14 @@ static void it_stops(void **state)
     assert_stops(&r, n + 1, by_notice);
 
     o.n_children = 2; /* they end with it */
-    train(&r, &o);
+    rig_train_with_standby(&r, &o);
     n = r.n_requests;
     driver_hears(&r, &spot);
     assert_stops(&r, n + 1, by_notice);
 
     o = with_votes(3);
     o.is_divided = o.is_only_holder = 1;
-    train(&r, &o);
+    rig_train_with_standby(&r, &o);
     n = r.n_requests;
     driver_hears(&r, &spot);
     assert_stops(&r, n + 1, by_notice);
@@ -287,14 +272,14 @@ static void others_go_too(void **state)
     struct rig r;
     struct driver_options o = with_votes(3);
     (void)state;
-    train(&r, &o);
+    rig_train_with_standby(&r, &o);
     driver_hears(&r, &spot);
-    rig_say_goodbye(&r, STANDBY);
+    rig_say_goodbye(&r, RIG_STANDBY);
     int n = r.n_requests;
     RIG_ALL(&r, CMD_TRAIN, 2, 0, 1, 2);
     assert_stops(&r, n + 1, "no standby can lead any more");
 
-    train(&r, &o);
+    rig_train_with_standby(&r, &o);
     driver_hears(&r, &spot);
     say_notice(&r, 1, 1);
     say_notice(&r, 2, 1);
@@ -306,7 +291,7 @@ static void others_go_too(void **state)
     rig_free(&r);
 
     o.is_divided = 1; /* the part of rank 1 may be held by rank 0 alone */
-    train(&r, &o);
+    rig_train_with_standby(&r, &o);
     driver_hears(&r, &spot);
     say_notice(&r, 1, 1);
     rig_wait(&r, 600);
@@ -320,7 +305,7 @@ static void one_that_stays_is_enough(void **state)
     struct rig r;
     const struct driver_options o = with_votes(3);
     (void)state;
-    train(&r, &o);
+    rig_train_with_standby(&r, &o);
     driver_hears(&r, &spot);
     say_notice(&r, 1, 1);
     RIG_ALL(&r, CMD_TRAIN, 2, 0, 1, 2);
@@ -334,7 +319,7 @@ static void an_operator_can_stop_it(void **state)
     struct rig r;
     const struct driver_options o = with_votes(3);
     (void)state;
-    train(&r, &o);
+    rig_train_with_standby(&r, &o);
     driver_hears(&r, &spot);
     get_sigterm(&r);
     int n = r.n_requests;

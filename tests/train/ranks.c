@@ -339,6 +339,8 @@ static int live_again(struct rank_run *k, const struct trainer_options *o,
         copy_parameters(k, lives->before[k->rank]);
         k->trainer->state->at.step -= k->rank == 1 ? lives->n_back : 0;
         lives->step[k->rank] = trainer_step(k->trainer);
+        if (lives->change)
+            lives->change(k->trainer, k->rank);
     }
     pthread_barrier_wait(&k->job->all_failed);
     if (rc == 0)
@@ -418,6 +420,8 @@ void run_job(const struct run_plan *plan, struct run_result *r)
     pthread_mutex_init(&job.lock, NULL);
     pthread_barrier_init(&job.all_failed, NULL, (unsigned)plan->n_ranks);
     coll_local_inject(job.group, plan->n_ranks - 1, plan->fault);
+    if (plan->lives)
+        coll_local_inject(job.again, plan->n_ranks - 1, plan->lives->fault);
     for (int i = 0; i < plan->n_ranks; i++) {
         rank[i] = (struct rank_run){.job = &job, .rank = i};
         assert_int_equal(coll_new_local(job.group, i, &rank[i].coll, &err), 0);

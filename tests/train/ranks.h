@@ -21,7 +21,10 @@ static inline int is_run(int row) { return row % ONE_ROW_IN == 0; }
  * with the state that they hold. */
 struct run_lives {
     int64_t n_back; /* given: rank 1 counts this many steps less than it has made */
-    int64_t n;      /* trained parameters */
+    /* Given, or NULL: called on each rank that keeps its state, before they form again. */
+    void (*change)(struct trainer *t, int rank);
+    struct coll_fault fault; /* given: on the last rank, when they form again */
+    int64_t n;               /* trained parameters */
     float before[MOST_RANKS][MOST_LIVES], after[MOST_RANKS][MOST_LIVES];
     int64_t step[MOST_RANKS];        /* once formed again */
     size_t bucket_bytes[MOST_RANKS]; /* likewise */

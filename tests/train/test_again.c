@@ -3,6 +3,8 @@
 
 #include "base/util.h"
 #include "ranks.h"
+#include "state/loop.h"
+#include "train/trainer_impl.h"
 
 #define MLP  "model: {arch: mlp, hidden: [24, 16]}\n"
 #define DATA "data: {format: digits, samples: 240, validation_samples: 20}\n"
@@ -21,22 +23,22 @@ static void assert_found(const struct run_result *r, int i, int64_t step, int ra
     assert_int_equal(r->found[i].what, CORRUPTION_STATE);
 }
 
-/* A bit of rank `wrong` flips after a step that is not compared; then the last rank is lost, and
- * the ranks form again, from the state of rank 0. */
+/* A bit of rank `wrong` (-1: of none) flips after a step that is not compared; then the last rank
+ * is lost, and the ranks form again, from the state of rank 0. */
 static void form_again(const char *job, int n, int wrong, struct run_lives *lives,
                        struct run_result *r)
 {
     char inject[64];
 
     snprintf(inject, sizeof inject, "flip:rank%d@step4:param0", wrong);
-    *lives = (struct run_lives){.n_back = 0};
     run_job(&(struct run_plan){.job = job,
                                .n_ranks = n,
                                .n_epochs = 1,
-                               .inject = inject,
+                               .inject = wrong < 0 ? NULL : inject,
                                .fault = {.channel = COLL_BULK, .at_ticket = 12, .fail = ERR_DEVICE},
                                .lives = lives},
             r);
+    assert_in_range(lives->step[0], 5, 9);
 }
 
 /* Nobody takes a state from which most of the ranks that hold this step differ. */
@@ -49,6 +51,7 @@ static void test_a_wrong_state_is_not_spread(void **state)
     for (int wrong = 0; wrong < 3; wrong++) {
         const int good = wrong == 0 ? 1 : 0;
 
+        lives = (struct run_lives){.n_back = 0};
         form_again(JOB HEAL, 4, wrong, &lives, &r);
         assert_int_equal(r.n_found, 1);
         assert_found(&r, 0, lives.step[0], wrong, 1);
@@ -70,12 +73,14 @@ static void test_a_wrong_source_ends_the_run(void **state)
     static struct run_result r;
 
     (void)state;
+    lives = (struct run_lives){.n_back = 0};
     form_again(JOB HEAL, 3, 1, &lives, &r);
     assert_int_equal(r.n_found, 2);
     for (int k = 0; k < 2; k++) {
         assert_found(&r, k, lives.step[0], k, 0);
         assert_int_equal(r.found[k].ends, k == 1);
     }
+    lives = (struct run_lives){.n_back = 0};
     form_again(JOB, 4, 1, &lives, &r);
     assert_int_equal(r.n_found, 1);
     assert_found(&r, 0, lives.step[0], 1, 1);
@@ -86,27 +91,79 @@ static void test_a_wrong_source_ends_the_run(void **state)
     }
 }
 
-/* Running statistics that are each rank's own are no difference, nor is a newcomer's state. */
-static void test_sound_ranks_form_again(void **state)
+/* A validation's result, which comes at an epoch's end, and a step that a rank did before the
+ * others did it anew without that rank. */
+static void keep_another_result(struct trainer *t, int rank)
 {
-    static const char job[] =
+    double *loop = state_data(t->state, &slot_loop);
+
+    assert_non_null(loop);
+    loop[LOOP_BEST + 1] += rank;
+}
+
+static void be_of_a_formation_before(struct trainer *t, int rank)
+{
+    float *param = state_data(t->state, &slot_parameters);
+
+    t->met_generation -= rank == 1;
+    param[0] += (float)rank;
+}
+
+/* None of these are wrong bits, nor are running statistics of a rank's own, or a newcomer's state.
+ */
+static void test_what_may_differ(void **state)
+{
+    static const char own_statistics[] =
         "model: {arch: mlp, hidden: [24], batch_norm: true, sync_batch_norm: false}\n" DATA ADAM
             RARE;
+    static const char validated[] =
+        MLP DATA ADAM "train: {global_batch: 24, replica_check: 1e-9, early_stop: {patience: 3}}\n";
+    static const struct {
+        const char *job;
+        int n;
+        void (*change)(struct trainer *t, int rank);
+    } cases[] = {{own_statistics, 4, NULL},
+                 {validated, 4, keep_another_result},
+                 {JOB, 3, be_of_a_formation_before}};
     static struct run_lives lives;
     static struct run_result r;
 
     (void)state;
-    lives = (struct run_lives){.n_back = 0};
-    run_job(&(struct run_plan){.job = job,
-                               .n_ranks = 4,
-                               .n_epochs = 1,
-                               .fault = {.channel = COLL_BULK, .at_ticket = 12, .fail = ERR_DEVICE},
-                               .lives = &lives},
-            &r);
-    assert_int_equal(r.n_found, 0);
-    assert_in_range(lives.step[0], 5, 9);
-    for (int k = 0; k < 4; k++)
-        assert_int_equal(r.rc[k], 0);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        lives = (struct run_lives){.change = cases[i].change};
+        form_again(cases[i].job, cases[i].n, -1, &lives, &r);
+        assert_int_equal(r.n_found, 0);
+        for (int k = 0; k < cases[i].n; k++) {
+            assert_int_equal(r.rc[k], 0);
+            assert_memory_equal(lives.after[k], lives.after[0], sizeof(float) * (size_t)lives.n);
+        }
+    }
+}
+
+/* A rank is lost in any collective in which the ranks form again.  The one that was told of, and
+ * has not taken the state of the others, fails by itself. */
+static void test_a_rank_that_has_not_taken_it_fails(void **state)
+{
+    static struct run_lives lives;
+    static struct run_result r;
+    int n_failed = 0, n_broken = 0;
+
+    (void)state;
+    for (int64_t ticket = 1;; ticket++) {
+        lives = (struct run_lives){
+            .fault = {.channel = COLL_BULK, .at_ticket = ticket, .fail = ERR_DEVICE}};
+        form_again(JOB HEAL, 4, 1, &lives, &r);
+        if (r.rc[3] == 0)
+            break; /* there are no more collectives */
+        n_broken++;
+        if (r.n_found == 0 || r.rc[1] == 0)
+            continue;
+        n_failed++;
+        assert_int_equal(r.rc[1], ERR_DEVICE);
+        assert_non_null(strstr(r.err[1].msg, "this rank holds a wrong state, and could not take"));
+        assert_int_equal(r.rc[0], ERR_PEER);
+    }
+    assert_true(n_failed > 0 && n_broken > n_failed);
 }
 
 int main(void)
@@ -114,7 +171,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_wrong_state_is_not_spread),
         cmocka_unit_test(test_a_wrong_source_ends_the_run),
-        cmocka_unit_test(test_sound_ranks_form_again),
+        cmocka_unit_test(test_what_may_differ),
+        cmocka_unit_test(test_a_rank_that_has_not_taken_it_fails),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
