@@ -437,7 +437,7 @@ int inspect_source(struct trainer *t, int *source, struct err *err)
     int rc;
 
     t->inspect.is_wrong = 0;
-    if (!has_replicas(t) || t->job->train.replica_check <= 0)
+    if (!has_replicas(t) || t->job->train.audit <= 0)
         return 0;
     rc = find_holders_of(t, *source, &h, err);
     if (rc == 0 && h.n > 1)

@@ -17,9 +17,10 @@
  * read.  Of these two nobody knows which is right, so both ranks are named.  A difference ends
  * training.
  *
- * Recoveries: when ranks form again, those that hold the newest step compare the whole of it before
- * the others take it from one of them, so a bit that flipped since the last comparison is not
- * spread.  A difference is judged like one of replicas.
+ * Recoveries (train.audit): when ranks form again, those that hold the newest step compare the
+ * whole of it before the others take it from one of them, so a bit that flipped since the last
+ * comparison is not spread.  A difference is judged like one of replicas.  Hashing a large state
+ * takes longer than the rest of forming, so other jobs go without.
  *
  * Gradients and samples (train.audit): step/witness.h computes, compares and votes.  This module
  * decides which steps these are, and which ranks give the same bits.
@@ -49,8 +50,8 @@ struct inspect {
 int inspect_form(struct trainer *t, struct err *err);
 void inspect_free(struct inspect *a);
 
-/* Ranks form again, and are to take the state of rank *source: unless train.replica_check is 0,
- * those that hold its step compare theirs.  *source: a rank that holds what most of them hold.
+/* Ranks form again, and are to take the state of rank *source: with train.audit those that hold its
+ * step compare theirs.  *source: a rank that holds what most of them hold.
  * Fails with ERR_CANCELED like inspect_replicas. */
 int inspect_source(struct trainer *t, int *source, struct err *err);
 

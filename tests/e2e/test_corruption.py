@@ -55,7 +55,8 @@ class Corruption(dp.Case):
     def test_a_wrong_state_is_not_spread(self):
         """No step is compared.  Another rank is lost, and the others compare what they hold before
         they go on."""
-        job = {**JOB, "train.replica_check": 1e-9, "cluster.on_divergence": "heal",
+        job = {**JOB, "train.replica_check": 1e-9, "train.audit": 1e-9,
+               "cluster.on_divergence": "heal",
                "cluster.min_ranks": 2, "cluster.replace_timeout": 0}
         driver = self.start_job("flip:rank0@step5:param0,kill:rank3@step7", job, n=4)
         self.assert_exit(driver, FINISHED, r"rank 0 \(.*\) holds a state that differs from that of "

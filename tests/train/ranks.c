@@ -347,7 +347,7 @@ static int live_again(struct rank_run *k, const struct trainer_options *o,
         rc = coll_new_local(k->job->again, k->rank, &k->coll, err);
     if (rc == 0)
         rc = form(k, 2, lives->step[1] > lives->step[0], err);
-    if (rc == 0)
+    if (k->trainer->state)
         copy_parameters(k, lives->after[k->rank]);
     pthread_barrier_wait(&k->job->all_failed);
     lives->step[k->rank] = trainer_step(k->trainer);

@@ -489,7 +489,7 @@ static void lose_a_step(int64_t due, const char *run_dir, struct run_result *r)
                                .n_ranks = 3,
                                .n_epochs = 1,
                                .run_dir = run_dir,
-                               .fault = {.channel = COLL_BULK, .at_ticket = 7, .fail = ERR_DEVICE},
+                               .fault = {.channel = COLL_BULK, .at_ticket = 6, .fail = ERR_DEVICE},
                                .lives = &lives},
             r);
     for (int k = 0; k < 3; k++)
