@@ -111,6 +111,15 @@ follow_step() # PROGRAM ARGUMENT...
     exit "$status"
 }
 
+# Requeue the job, or if Slurm refuses, end it.  Slurm ends this task, too, when it requeues the
+# job.  Then scontrol may fail although the job was requeued, and to end it would end the next run.
+requeue()
+{
+    scontrol requeue "$SLURM_JOB_ID" ||
+        ! scontrol show job "$SLURM_JOB_ID" | tr ' ' '\n' |
+            grep -qx "Restarts=${SLURM_RESTART_COUNT:-0}" || scancel "$SLURM_JOB_ID"
+}
+
 watch_node()
 {
     for _ in $(seq 360); do
@@ -120,7 +129,7 @@ watch_node()
         *\* | down* | fail*) # *: it does not respond
             # srun was there, too: the log gets this line when the job starts again.
             put "$DPTRAIN_STEP.why" "$node was lost, and the driver with it: the job was requeued"
-            scontrol requeue "$SLURM_JOB_ID" || scancel "$SLURM_JOB_ID"
+            requeue
             break
             ;;
         esac

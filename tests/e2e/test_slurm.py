@@ -6,6 +6,7 @@ after a task has ended, unless srun is told otherwise."""
 import json
 import os
 import re
+import shutil
 import unittest
 
 import dp
@@ -81,10 +82,10 @@ class Slurm(dp.Case):
         left = [name for name in os.listdir(self.path("runs")) if f".{number}." in name]
         self.assertEqual(left, [], "files of the step were left behind")
 
-    def train(self, *words, nodes):
+    def train(self, *words, nodes, env=None):
         """The number of an endless job that trains."""
         self.write("job", ENDLESS)
-        number = self.submit(*words, nodes=nodes)
+        number = self.submit(*words, nodes=nodes, env=env)
         self.wait_event("checkpoint", run="runs/job")
         return number
 
@@ -176,8 +177,14 @@ class Slurm(dp.Case):
         self.assertRegex(self.wait_requeued(number), r"1 of 2 nodes are left: requeueing the job")
 
     def test_node_of_the_driver(self):
-        """The job is requeued by a follower, and goes on elsewhere."""
-        number = self.train(nodes=2)
+        """The job is requeued by a follower, and goes on elsewhere.  Slurm ends that task, and so
+        scontrol may fail although it has requeued the job."""
+        os.mkdir(self.path("failing"))
+        with open(self.path("failing", "scontrol"), "w", encoding="ascii") as file:
+            file.write(f'#!/bin/sh\n{shutil.which("scontrol")} "$@" || exit\n[ "$1" != requeue ]\n')
+        os.chmod(self.path("failing", "scontrol"), 0o755)
+        path = f"{self.path('failing')}:{self.env['PATH']}"
+        number = self.train(nodes=2, env={"PATH": path})
         self.lose_node(1)
         self.wait_requeued(number)
         self.wait_epoch(number)
