@@ -302,9 +302,9 @@ static int all_to_all(struct mesh *m, const struct coll_job *job, struct err *er
     return mesh_run_rounds(m, job, n_rounds(m, job), mesh_send_parts, recv_parts, err);
 }
 
-int mesh_is_near(int size, int a, int b)
+int mesh_is_near(const struct layout *l, int a, int b)
 {
-    return size <= MESH_ALL_PAIRS ? a != b : sparse_is_near(size, a, b);
+    return l->size <= MESH_ALL_PAIRS ? a != b : sparse_is_near(l, a, b);
 }
 
 size_t mesh_land_bytes(const struct mesh *m)

@@ -34,6 +34,7 @@
 #define COLL_MESH_H
 
 #include "coll/impl.h"
+#include "coll/layout.h"
 
 enum {
     MESH_WINDOW = 8,
@@ -50,10 +51,9 @@ enum {
 struct mesh {
     int rank, size;
     int is_chained; /* 1: the ranks of each host follow one another, and some host has several */
-    /* [size]: the ranks, those of a host one behind another; the same on all ranks. */
-    const int *order;
-    int place;     /* of this rank in it */
-    size_t piece;  /* bytes, a multiple of 64 */
+    const struct layout *layout; /* the same on all ranks */
+    int place;                   /* of this rank in it */
+    size_t piece;                /* bytes, a multiple of 64 */
     uint8_t *land; /* [mesh_land_bytes]: room for data that is not received in place */
     /* Start to make the link with rank r, if there is none. */
     void (*want)(struct mesh *m, int r);
@@ -62,8 +62,8 @@ struct mesh {
     int (*recv)(struct mesh *m, int from, void *to, size_t n_bytes, struct err *err);
 };
 
-/* 1: ranks a and b, of `size` ranks, need a link for every collective, so it is made at once. */
-int mesh_is_near(int size, int a, int b);
+/* 1: ranks a and b need a link for every collective, so it is made at once. */
+int mesh_is_near(const struct layout *l, int a, int b);
 
 /* The size of m->land in bytes.  All other members of m must be set. */
 size_t mesh_land_bytes(const struct mesh *m);

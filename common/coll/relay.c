@@ -35,7 +35,7 @@ static struct relay relay_over(struct mesh *m, size_t each)
 /* The rank that is so much further in the ring. */
 static int relay_to(const struct mesh *m, int distance)
 {
-    return m->order[(m->place + distance) % m->size];
+    return m->layout->order[(m->place + distance) % m->size];
 }
 
 static int relay_from(const struct mesh *m, int distance)

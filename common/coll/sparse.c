@@ -25,80 +25,74 @@ enum { TREE_MAX = 1 << 20 }; /* bytes that rank 0 may gather */
 
 /* ---- the tree ---- */
 
-static int parent_of(int r) { return r & (r - 1); }
+static int parent_of(const struct mesh *m) { return m->layout->order[m->layout->parent[m->place]]; }
 
-/* The number of ranks in r's subtree, r included: r, r + 1 ... */
-static int n_below(int size, int r)
+static int n_below(const struct mesh *m, int place) { return m->layout->n_below[place]; }
+
+int sparse_is_near(const struct layout *l, int a, int b)
 {
-    const int most = r == 0 ? size : r & -r;
+    const int distance = a < b ? b - a : a - b;
 
-    return most < size - r ? most : size - r;
-}
-
-/* 1: this rank has the child rank + step.  The steps to children are 1, 2, 4 ... */
-static int has_child(const struct mesh *m, int step)
-{
-    return !(m->rank & step) && m->rank + step < m->size;
-}
-
-int sparse_is_near(int size, int a, int b)
-{
-    const int low = a < b ? a : b, high = a < b ? b : a;
-
-    return low != high &&
-           (high == low + 1 || (low == 0 && high == size - 1) || parent_of(high) == low);
+    return distance != 0 && (distance == 1 || distance == l->size - 1 || layout_is_kin(l, a, b));
 }
 
 size_t sparse_land_bytes(const struct mesh *m)
 {
-    const size_t gathered = TREE_MAX / (size_t)m->size * (size_t)n_below(m->size, m->rank);
+    const size_t gathered = TREE_MAX / (size_t)m->size * (size_t)n_below(m, m->place);
 
     return gathered > 2 * m->piece ? gathered : 2 * m->piece;
 }
 
 int sparse_is_small(size_t n_bytes) { return n_bytes <= TREE_MAX; }
 
-/* Rank 0's x goes to all.  The child whose subtree has the most ranks is served first. */
+/* Rank 0's x goes to all.  Other hosts are served first, and then the child whose subtree has the
+ * most ranks. */
 int sparse_broadcast(struct mesh *m, struct coll_part x, struct err *err)
 {
-    int rc = 0, step = 1;
+    int child[LAYOUT_CHILDREN], rc = 0;
 
     if (x.n_bytes == 0)
         return 0;
-    if (m->rank != 0)
-        rc = m->recv(m, parent_of(m->rank), x.x, x.n_bytes, err);
-    while (has_child(m, step))
-        step *= 2;
-    for (step /= 2; step > 0 && rc == 0; step /= 2)
-        rc = m->send(m, m->rank + step, x.x, x.n_bytes, err);
+    if (m->place != 0)
+        rc = m->recv(m, parent_of(m), x.x, x.n_bytes, err);
+    for (int i = layout_children(m->layout, m->place, child) - 1; i >= 0 && rc == 0; i--)
+        rc = m->send(m, m->layout->order[child[i]], x.x, x.n_bytes, err);
     return rc;
+}
+
+/* Collect the x of each rank of this one's subtree, of `each` bytes, in the landing space, in the
+ * order of their places, and send all to the parent. */
+static int gather_up(struct mesh *m, struct coll_part x, size_t each, struct err *err)
+{
+    int child[LAYOUT_CHILDREN], rc = 0;
+    const int n = layout_children(m->layout, m->place, child);
+
+    if (x.n_bytes)
+        memcpy(m->land, x.x, x.n_bytes);
+    memset(m->land + x.n_bytes, 0, each - x.n_bytes);
+    for (int i = 0; i < n && rc == 0; i++)
+        rc = m->recv(m, m->layout->order[child[i]], m->land + each * (size_t)(child[i] - m->place),
+                     each * (size_t)n_below(m, child[i]), err);
+    if (rc == 0 && m->place != 0)
+        rc = m->send(m, parent_of(m), m->land, each * (size_t)n_below(m, m->place), err);
+    return rc;
+}
+
+/* Where gather_up has put the x of rank r on rank 0. */
+static const uint8_t *gathered_of(const struct mesh *m, int r, size_t each)
+{
+    return m->land + each * (size_t)m->layout->place[r];
 }
 
 /* ---- all-reduce ---- */
 
-/* Collect each x of this rank's subtree in the landing space, in rank order, and send all to the
- * parent. */
-static int gather_up(struct mesh *m, const struct coll_job *job, struct err *err)
-{
-    const size_t each = job->n_bytes;
-    int rc = 0;
-
-    memcpy(m->land, job->x, each);
-    for (int step = 1; has_child(m, step) && rc == 0; step *= 2)
-        rc = m->recv(m, m->rank + step, m->land + each * (size_t)step,
-                     each * (size_t)n_below(m->size, m->rank + step), err);
-    if (rc == 0 && m->rank != 0)
-        rc = m->send(m, parent_of(m->rank), m->land, each * (size_t)n_below(m->size, m->rank), err);
-    return rc;
-}
-
 static int sum_by_tree(struct mesh *m, const struct coll_job *job, struct err *err)
 {
     const struct coll_part x = {job->x, job->n_bytes};
-    int rc = gather_up(m, job, err);
+    int rc = gather_up(m, x, x.n_bytes, err);
 
     for (int r = 1; m->rank == 0 && r < m->size && rc == 0; r++)
-        coll_sum(x.x, x.x, m->land + x.n_bytes * (size_t)r, job->n, job->dtype);
+        coll_sum(x.x, x.x, gathered_of(m, r, x.n_bytes), job->n, job->dtype);
     return rc < 0 ? rc : sparse_broadcast(m, x, err);
 }
 
@@ -152,31 +146,18 @@ int sparse_allreduce(struct mesh *m, const struct coll_job *job, struct err *err
 
 /* ---- all-gather ---- */
 
-/* The part of x that the spans of `count` ranks from `first` on make. */
-static struct coll_part run_of(const struct mesh *m, const struct coll_job *job, int first,
-                               int count)
+static int gather_by_tree(struct mesh *m, const struct coll_job *job, size_t each, struct err *err)
 {
-    const struct coll_span a = coll_span(job->n, m->size, first),
-                           z = coll_span(job->n, m->size, first + count - 1);
-    const size_t elem = dtype_size(job->dtype);
+    const struct coll_part whole = {job->x, (size_t)job->n * dtype_size(job->dtype)};
+    int rc = gather_up(m, coll_part_of(job, m->size, m->rank), each, err);
 
-    return (struct coll_part){(uint8_t *)job->x + (size_t)a.at * elem,
-                              (size_t)(z.at + z.n - a.at) * elem};
-}
+    for (int r = 1; m->rank == 0 && r < m->size && rc == 0; r++) {
+        const struct coll_part p = coll_part_of(job, m->size, r);
 
-static int gather_by_tree(struct mesh *m, const struct coll_job *job, struct err *err)
-{
-    struct coll_part p;
-    int rc = 0;
-
-    for (int step = 1; has_child(m, step) && rc == 0; step *= 2) {
-        p = run_of(m, job, m->rank + step, n_below(m->size, m->rank + step));
-        rc = p.n_bytes ? m->recv(m, m->rank + step, p.x, p.n_bytes, err) : 0;
+        if (p.n_bytes)
+            memcpy(p.x, gathered_of(m, r, each), p.n_bytes);
     }
-    p = run_of(m, job, m->rank, n_below(m->size, m->rank));
-    if (rc == 0 && m->rank != 0 && p.n_bytes)
-        rc = m->send(m, parent_of(m->rank), p.x, p.n_bytes, err);
-    return rc < 0 ? rc : sparse_broadcast(m, run_of(m, job, 0, m->size), err);
+    return rc < 0 ? rc : sparse_broadcast(m, whole, err);
 }
 
 static int gather_by_ring(struct mesh *m, const struct coll_job *job, struct err *err)
@@ -199,7 +180,8 @@ static int gather_by_ring(struct mesh *m, const struct coll_job *job, struct err
 
 int sparse_allgather_spans(struct mesh *m, const struct coll_job *job, struct err *err)
 {
-    const size_t n_bytes = (size_t)job->n * dtype_size(job->dtype);
+    const size_t each = coll_part_of(job, m->size, 0).n_bytes; /* the longest span */
 
-    return n_bytes <= TREE_MAX ? gather_by_tree(m, job, err) : gather_by_ring(m, job, err);
+    return each <= TREE_MAX / (size_t)m->size ? gather_by_tree(m, job, each, err)
+                                              : gather_by_ring(m, job, err);
 }

@@ -45,9 +45,9 @@ struct tcp {
     int64_t timeout_ms;
     enum coll_encrypt encrypt;
     int share_memory;
-    int *order;          /* as mesh.order; NULL until then */
-    int connected;       /* coll_tcp_connect was called */
-    atomic_int unlinked; /* a rank whose link the connect waits for; -1: none */
+    struct layout layout; /* zeros until the connect */
+    int connected;        /* coll_tcp_connect was called */
+    atomic_int unlinked;  /* a rank whose link the connect waits for; -1: none */
 };
 
 static struct tcp *of_host(struct coll_host *h) { return container_of(h, struct tcp, host); }
@@ -160,7 +160,7 @@ static void tcp_free(struct coll_host *h)
         free(t->net[ch].land);
     }
     OPENSSL_cleanse(&t->own, sizeof t->own);
-    free(t->order);
+    layout_fini(&t->layout);
     free(t);
 }
 
@@ -343,11 +343,11 @@ static int is_chained(const struct endpoint_addr *peers, int size)
     return n_hosts > 1 && n_hosts < size;
 }
 
-/* The ranks host by host, in the order of the hosts' lowest ranks; for free(). */
-static int *order_by_host(const struct endpoint_addr *peers, int size)
+/* Equal addresses are taken for one host. */
+static void lay_out(struct layout *l, const struct endpoint_addr *peers, int size)
 {
     int *first = xcalloc((size_t)size, sizeof *first), *host = xcalloc((size_t)size, sizeof *host);
-    int *order = xcalloc((size_t)size, sizeof *order), n_hosts = 0, n = 0;
+    int n_hosts = 0;
 
     for (int r = 0; r < size; r++) {
         while (host[r] < n_hosts && !is_one_host(&peers[first[host[r]]], &peers[r]))
@@ -355,23 +355,9 @@ static int *order_by_host(const struct endpoint_addr *peers, int size)
         if (host[r] == n_hosts)
             first[n_hosts++] = r;
     }
-    for (int h = 0; h < n_hosts; h++)
-        for (int r = first[h]; r < size; r++)
-            if (host[r] == h)
-                order[n++] = r;
-    ASSERT(n == size);
+    layout_init(l, size, host);
     free(host);
     free(first);
-    return order;
-}
-
-static int place_of(const struct tcp *t)
-{
-    int place = 0;
-
-    while (t->order[place] != t->own.rank)
-        place++;
-    return place;
 }
 
 static int init_net(struct tcp *t, int ch, int chained, size_t piece, struct err *err)
@@ -383,8 +369,8 @@ static int init_net(struct tcp *t, int ch, int chained, size_t piece, struct err
     net->mesh = (struct mesh){.rank = t->own.rank,
                               .size = t->own.size,
                               .is_chained = chained,
-                              .order = t->order,
-                              .place = place_of(t),
+                              .layout = &t->layout,
+                              .place = t->layout.place[t->own.rank],
                               .piece = piece,
                               .want = net_want,
                               .send = net_send,
@@ -403,7 +389,7 @@ static int explain_late(struct tcp *t, int64_t deadline_ms, struct err *err)
     struct link *link;
 
     for (int r = 0; r < t->own.size; r++) {
-        int is_there = !mesh_is_near(t->own.size, t->own.rank, r);
+        int is_there = !mesh_is_near(&t->layout, t->own.rank, r);
 
         for (int ch = 0; ch < COLL_CHANNELS && !is_there; ch++)
             is_there = links_get(t->links, (enum coll_channel)ch, r, 0, &link, err) == 0 &&
@@ -437,10 +423,10 @@ static int tcp_meet(struct tcp *t, int64_t deadline_ms, struct err *err)
 
     for (int r = 0; r < t->own.size; r++)
         for (int ch = 0; ch < COLL_CHANNELS; ch++)
-            if (mesh_is_near(t->own.size, t->own.rank, r))
+            if (mesh_is_near(&t->layout, t->own.rank, r))
                 links_want(t->links, (enum coll_channel)ch, r);
     for (int r = 0; r < t->own.size && rc == 0; r++)
-        if (mesh_is_near(t->own.size, t->own.rank, r))
+        if (mesh_is_near(&t->layout, t->own.rank, r))
             rc = wait_for_link(t, r, until_ns, err);
     atomic_store(&t->unlinked, -1);
     return rc == ERR_TIMEOUT ? explain_late(t, deadline_ms, err) : rc;
@@ -511,7 +497,7 @@ static int connect_all(struct tcp *t, const void *const *blobs, const size_t *le
     if (t->is_over_fabric)
         piece = MESH_PIECE_MAX; /* a window is one of messages there, not of bytes */
     if (rc == 0)
-        t->order = order_by_host(peers, t->own.size);
+        lay_out(&t->layout, peers, t->own.size);
     for (int ch = 0; ch < COLL_CHANNELS && rc == 0; ch++)
         rc = init_net(t, ch, is_chained(peers, t->own.size), piece, err);
     if (rc == 0 && is_encrypted(t, peers))

@@ -80,6 +80,7 @@ static void start_member(struct crowd *w, int r)
 /* fabric: as in struct coll_tcp_options. */
 static void run_crowd(int size, enum coll_encrypt encrypt, const char *fabric, rank_fn *fn)
 {
+    static const char *const hosts[] = {NULL, "127.0.0.2", "127.0.0.3"};
     struct crowd w = {.size = size, .fn = fn, .encrypt = encrypt};
     struct err err;
 
@@ -87,10 +88,10 @@ static void run_crowd(int size, enum coll_encrypt encrypt, const char *fabric, r
     w.members = xcalloc((size_t)size, sizeof *w.members);
     pthread_barrier_init(&w.barrier, NULL, (unsigned)size);
     for (int r = 0; r < size; r++) {
-        /* Without a fabric, every third rank has the address of another host. */
+        /* Without a fabric, the ranks have the addresses of three hosts, in no order. */
         const struct coll_tcp_options o = {.rank = r,
                                            .size = size,
-                                           .bind = !fabric && r % 3 == 1 ? "127.0.0.2" : NULL,
+                                           .bind = fabric ? NULL : hosts[r % 7 % 3],
                                            .encrypt = encrypt,
                                            .fabric = fabric};
 
@@ -306,17 +307,25 @@ static void test_sparse(void **state)
 static void test_near(void **state)
 {
     (void)state;
-    for (int size = 2; size <= 70; size++)
+    for (int size = 2; size <= 70; size++) {
+        struct layout l;
+        int host[70];
+
+        for (int r = 0; r < size; r++)
+            host[r] = r % 3;
+        layout_init(&l, size, host);
         for (int a = 0; a < size; a++) {
-            assert_false(mesh_is_near(size, a, a));
-            assert_true(mesh_is_near(size, a, (a + 1) % size));
-            assert_true(a == 0 || mesh_is_near(size, a, a & (a - 1)));
+            assert_false(mesh_is_near(&l, a, a));
+            assert_true(mesh_is_near(&l, a, (a + 1) % size));
+            assert_true(a == 0 || mesh_is_near(&l, a, l.order[l.parent[l.place[a]]]));
             for (int b = 0; b < size; b++) {
-                assert_int_equal(mesh_is_near(size, a, b), mesh_is_near(size, b, a));
+                assert_int_equal(mesh_is_near(&l, a, b), mesh_is_near(&l, b, a));
                 if (size <= MESH_ALL_PAIRS && a != b)
-                    assert_true(mesh_is_near(size, a, b));
+                    assert_true(mesh_is_near(&l, a, b));
             }
         }
+        layout_fini(&l);
+    }
 }
 
 /* A fabric's window is one of messages, while TCP's holds more small ones. */
