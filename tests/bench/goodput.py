@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """goodput - measures how many steps are left of a run whose ranks are killed again and again.
 
-    goodput.py [--build DIR] [--ranks N] [--minutes M] [--turn S] [--every S]... [--spares N]...
-               [--driver] [--set KEY=VALUE]... [--seed N] [--record]
+    goodput.py [--build DIR] [--ranks N] [--minutes M] [--starts N] [--turn S] [--every S]...
+               [--spares N]... [--driver] [--set KEY=VALUE]... [--seed N] [--record]
     goodput.py --check       with few ranks and for seconds; no figure is judged
 
 64 ranks on four hosts (network namespaces behind a bridge) train a small MLP with strategy.shards.
 For each setting two such runs stand side by side, one of them undisturbed, and take turns of S
-seconds (60), until each has trained for M minutes (10).  The settings:
+seconds (60), until each has trained for M minutes (10).  Two runs that stand side by side differ in
+pace by some percent for as long as they stand, whoever loses ranks.  So N times (5) two new ones
+are started, for M / N minutes each.  The settings:
 
   --every S   every S seconds (15, and 60) a rank is killed by SIGKILL, chosen at random.  After a
               second, as the units of deploy/systemd have it, a new follower is started.  With 0
@@ -35,10 +37,11 @@ No rank is lost in a paused run: it would be replaced, but the pause would be in
 A pause would end with its driver, and so the driver, too, is killed in a turn of its run; the next
 request goes to the standby that leads then, by the same run directory.
 
-"goodput" is the steps per second of the disturbed run, divided by those of the undisturbed one, and
-"of single turns" the least and the largest such ratio of a pair of turns.  "by its own halves"
-divides by the pace of the halves before the losses in the same run.  "a loss" is what one costs:
-the steps that are missing, in seconds of the undisturbed run, divided by the losses.  "recovered"
+"goodput" is the steps per second of the disturbed run, divided by those of the undisturbed one.
+"of single starts" has the least and the largest such ratio of two that stood side by side, and "of
+single turns" those of a pair of turns.  "by its own halves" divides by the pace of the halves
+before the losses in the same run.  "a loss" is what one costs: the steps that are missing, in
+seconds of the undisturbed run, divided by the losses.  "recovered"
 is the driver's own figure for it (events.jsonl), from when the loss is known until the next step is
 done.  "bits" says whether the hashes of the state (hashes.csv) are those of the undisturbed run, at
 every step that both have.
@@ -296,8 +299,8 @@ def calm_spans(losses, turn, every):
     return spans
 
 
-def in_turns(args, calm, other, losses):
-    choices = random.Random(args.seed)
+def in_turns(args, calm, other, losses, seed):
+    choices = random.Random(seed)
     for n in range(args.n_turns):
         mine = [(at - n * args.turn, what) for at, what in losses if at // args.turn == n]
         both = [(calm, ()), (other, mine)]
@@ -305,22 +308,42 @@ def in_turns(args, calm, other, losses):
             cluster.take_turn(args.turn, its, choices)
 
 
-def measure(args, hosts, every, spares, with_driver):
+def measure_start(args, hosts, setting, start):
+    every, spares, with_driver = setting
     losses = losses_of(args.n_turns * args.turn, args.turn, every, with_driver)
     with Cluster(args, hosts, spares, PORT) as calm, \
             Cluster(args, hosts, spares, PORT + 1, with_driver) as other:
-        in_turns(args, calm, other, losses)
+        in_turns(args, calm, other, losses, args.seed + start)
         for cluster in (calm, other):
             if cluster.events("error") or cluster is calm and cluster.events("lost"):
                 raise Failed(f"the job failed, or lost what nobody killed:\n"
                              f"{cluster.read('log')[-3000:]}")
         recovered = other.events("recovered")
-        return {"every": every, "spares": spares, "driver": with_driver, "losses": len(losses),
-                "calm": calm.paces(), "paces": other.paces(),
+        return {"losses": len(losses), "calm": calm.paces(), "paces": other.paces(),
                 "own": other.calm_pace(calm_spans(losses, args.turn, every)),
                 "bits": same_bits(calm.hashes(), other.hashes()),
                 "recovered": [event["seconds"] for event in recovered],
                 "lost": max((event["steps_lost"] for event in recovered), default=0)}
+
+
+def measure(args, hosts, setting):
+    starts = [measure_start(args, hosts, setting, n) for n in range(args.starts)]
+    return together(setting, starts)
+
+
+def together(setting, starts):
+    """Add up what all starts have found."""
+    every, spares, with_driver = setting
+    return {"every": every, "spares": spares, "driver": with_driver,
+            "losses": sum(start["losses"] for start in starts),
+            "calm": [pace for start in starts for pace in start["calm"]],
+            "paces": [pace for start in starts for pace in start["paces"]],
+            "starts": [ratio(total(start["paces"]), total(start["calm"])) for start in starts],
+            "own": total(start["own"] for start in starts),
+            "bits": (sum(start["bits"][0] for start in starts),
+                     all(start["bits"][1] for start in starts)),
+            "recovered": [seconds for start in starts for seconds in start["recovered"]],
+            "lost": max(start["lost"] for start in starts)}
 
 
 def same_bits(calm, found):
@@ -349,14 +372,15 @@ def row(found):
     recovered = f"{statistics.median(times):.2f} | {max(times):.2f}" if times else " | "
     return (f"| {name_of(found)} | {60 * whole[0] / whole[1]:,.0f} | "
             f"{60 * calm[0] / calm[1]:,.0f} | {100 * ratio(whole, calm):.1f} % | "
+            f"{100 * min(found['starts']):.1f} to {100 * max(found['starts']):.1f} % | "
             f"{100 * min(single):.1f} to {100 * max(single):.1f} % | {own} | {n_lost} | "
             f"{cost} | {recovered} | {found['lost']} | "
             f"{'equal' if same else 'DIFFER'} at {n} steps |")
 
 
-HEAD = ("| run | steps a minute | undisturbed | goodput | of single turns | by its own halves "
-        "| losses | a loss costs s | recovered: median s | worst s | steps lost | bits |\n"
-        "|---|---|---|---|---|---|---|---|---|---|---|---|")
+HEAD = ("| run | steps a minute | undisturbed | goodput | of single starts | of single turns "
+        "| by its own halves | losses | a loss costs s | recovered: median s | worst s "
+        "| steps lost | bits |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|")
 
 
 def settings(args):
@@ -366,11 +390,12 @@ def settings(args):
 
 def describe(args, rows, load, met):
     more = "".join(f" --set {key}={value}" for key, value in args.job.items())
-    text = (f"`goodput.py --minutes {args.minutes:g} --turn {args.turn:g}{more}`: {args.ranks} "
-            f"ranks on {N_HOSTS} network namespaces, an MLP of 32 hidden units, {args.ranks} "
-            f"shares, in turn with an undisturbed run: {args.n_turns} turns of each.  Load "
-            f"average before {load[0]:.1f}, after {os.getloadavg()[0]:.1f} (its own is many).  "
-            f"Goal: 99 % at a loss a minute, 95 % at one in 15 s, equal bits: "
+    text = (f"`goodput.py --minutes {args.minutes:g} --starts {args.starts} --turn "
+            f"{args.turn:g}{more}`: {args.ranks} ranks on {N_HOSTS} network namespaces, an MLP of "
+            f"32 hidden units, {args.ranks} shares, in turn with an undisturbed run: "
+            f"{args.starts} starts of both, with {args.n_turns} turns of each.  Load average "
+            f"before {load[0]:.1f}, after {os.getloadavg()[0]:.1f} (its own is many).  Goal: "
+            f"99 % at a loss a minute, 95 % at one in 15 s, equal bits: "
             f"{'met' if met else 'MISSED'}.")
     return bench.section("Goodput", text, [HEAD, *rows])
 
@@ -379,7 +404,7 @@ def run(args, hosts):
     load, rows, met = os.getloadavg(), [], True
     print(HEAD, flush=True)
     for setting in settings(args):
-        found = measure(args, hosts, *setting)
+        found = measure(args, hosts, setting)
         rows.append(row(found))
         print(rows[-1], flush=True)
         met &= found["bits"][1] and goodput_of(found) >= GOALS.get(found["every"], 0)
@@ -392,6 +417,7 @@ def parse(argv=None):
     parser = bench.arguments(__doc__)
     parser.add_argument("--ranks", type=int, default=64)
     parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--starts", type=int, default=5, metavar="N")
     parser.add_argument("--turn", type=float, default=60, metavar="S", help="at most so long")
     parser.add_argument("--every", type=float, action="append", metavar="S")
     parser.add_argument("--spares", type=int, action="append", metavar="N")
@@ -404,14 +430,16 @@ def parse(argv=None):
     args.spares = args.spares if args.spares is not None else [2, 0]
     if args.check:
         args.ranks, args.minutes, args.turn, args.every, args.driver = 6, 0.1, 3, [2.5], True
-    if min(args.minutes, args.turn, max(args.every)) <= 0 or min(args.every) < 0:
-        parser.error("--minutes, --turn and --every: want numbers above 0; only beside another "
-                     "--every it may be 0")
-    if max(args.every) > 60 * args.minutes:
-        parser.error(f"--every {max(args.every):g}: no loss would come in {args.minutes:g} "
-                     "minutes; want more --minutes, or a shorter --every")
-    args.n_turns = math.ceil(60 * args.minutes / args.turn)
-    args.turn = 60 * args.minutes / args.n_turns
+        args.starts = 1
+    if min(args.minutes, args.starts, args.turn, max(args.every)) <= 0 or min(args.every) < 0:
+        parser.error("--minutes, --starts, --turn and --every: want numbers above 0; only beside "
+                     "another --every it may be 0")
+    seconds = 60 * args.minutes / args.starts
+    if max(args.every) > seconds:
+        parser.error(f"--every {max(args.every):g}: no loss would come in {seconds:g} s; want more "
+                     "--minutes, fewer --starts, or a shorter --every")
+    args.n_turns = math.ceil(seconds / args.turn)
+    args.turn = seconds / args.n_turns
     return args
 
 

@@ -498,16 +498,26 @@ class Turns(unittest.TestCase):
     def test_a_row_compares_the_turns(self):
         found = dict(every=15, spares=2, driver=False, losses=4, own=(600, 30), bits=(7, True),
                      calm=[(600, 30), (900, 30)], paces=[(570, 30), (765, 30)],
-                     recovered=[0.4, 0.5, 0.6], lost=1)
+                     starts=[0.88, 0.9], recovered=[0.4, 0.5, 0.6], lost=1)
         self.assertEqual(goodput.row(found),
-                         "| a loss every 15 s, 2 spares | 1,335 | 1,500 | 89.0 % | 85.0 to 95.0 % "
-                         "| 111.2 % | 4 | 1.65 | 0.50 | 0.60 | 1 | equal at 7 steps |")
+                         "| a loss every 15 s, 2 spares | 1,335 | 1,500 | 89.0 % | 88.0 to 90.0 % "
+                         "| 85.0 to 95.0 % | 111.2 % | 4 | 1.65 | 0.50 | 0.60 | 1 "
+                         "| equal at 7 steps |")
         calm = dict(found, every=0, losses=0, own=(0, 0), recovered=[], lost=0)
-        self.assertEqual(goodput.row(calm), "| no loss, 2 spares | 1,335 | 1,500 | 89.0 % | 85.0 "
-                         "to 95.0 % |  | 0 |  |  |  | 0 | equal at 7 steps |")
+        self.assertEqual(goodput.row(calm), "| no loss, 2 spares | 1,335 | 1,500 | 89.0 % | 88.0 "
+                         "to 90.0 % | 85.0 to 95.0 % |  | 0 |  |  |  | 0 | equal at 7 steps |")
         for each in (found, calm):
             self.assertEqual(goodput.row(each).count("|"),
-                             goodput.HEAD.split("\n")[0].count("|"))
+                             goodput.HEAD.split("\n", maxsplit=1)[0].count("|"))
+
+    def test_all_starts_count(self):
+        one = dict(losses=2, calm=[(100, 10)], paces=[(90, 10)], own=(50, 5), bits=(3, True),
+                   recovered=[0.3], lost=1)
+        two = dict(one, paces=[(110, 10)], bits=(4, False), recovered=[0.4], lost=0)
+        self.assertEqual(goodput.together((15, 2, False), [one, two]), dict(
+            every=15, spares=2, driver=False, losses=4, calm=[(100, 10), (100, 10)],
+            paces=[(90, 10), (110, 10)], starts=[0.9, 1.1], own=(100, 10), bits=(7, False),
+            recovered=[0.3, 0.4], lost=1))
 
     def test_the_bits_differ_if_one_hash_does_or_none_can_be_compared(self):
         for mine, want in (({20: "a", 40: "b", 60: "c"}, (2, True)),
@@ -515,20 +525,21 @@ class Turns(unittest.TestCase):
             self.assertEqual(goodput.same_bits({20: "a", 40: "b"}, mine), want)
 
     def test_turns_are_equally_long(self):
-        args = goodput.parse(["--minutes", "2.5", "--every", "15"])
-        self.assertEqual((args.n_turns, args.turn), (3, 50))
-        for argv in (["--minutes", "0.5"], ["--turn", "0"], ["--every", "0"],
-                     ["--every", "15", "--every", "-1"]):
+        for argv in (["--minutes", "2.5", "--starts", "1"], ["--minutes", "5", "--starts", "2"]):
+            args = goodput.parse([*argv, "--every", "15"])
+            self.assertEqual((args.n_turns, args.turn), (3, 50))
+        for argv in (["--minutes", "0.5"], ["--minutes", "4"], ["--starts", "0"], ["--turn", "0"],
+                     ["--every", "0"], ["--every", "15", "--every", "-1"]):
             with mock.patch("sys.stderr"), self.assertRaises(SystemExit) as end:
                 goodput.parse(argv)
             self.assertEqual(end.exception.code, 2)
 
     def test_the_second_pair_of_turns_is_reversed(self):
-        args = SimpleNamespace(seed=1, n_turns=3, turn=30)
+        args = SimpleNamespace(n_turns=3, turn=30)
         taken = []
         calm, other = (SimpleNamespace(take_turn=lambda *what, name=name: taken.append(
             (name, *what[:2]))) for name in ("calm", "other"))
-        goodput.in_turns(args, calm, other, [(15, "rank"), (50, "driver")])
+        goodput.in_turns(args, calm, other, [(15, "rank"), (50, "driver")], 1)
         self.assertEqual(taken, [("calm", 30, ()), ("other", 30, [(15, "rank")]),
                                  ("other", 30, [(20, "driver")]), ("calm", 30, ()),
                                  ("calm", 30, ()), ("other", 30, [])])
