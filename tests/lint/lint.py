@@ -301,6 +301,37 @@ def check_dialect(path, tree):
                 yield number, f"{match[0].strip()[:40]}: {want}"
 
 
+# Words that only compilers for x86-64 have.  The definition of a macro does not use them.
+OF_X86 = re.compile(r"(?!\s*#\s*define)(.*mmintrin\.h|.*\b(x86intrin|cpuid)\.h|.*\b(__)?asm(__)?\b|"
+                    r".*\b_mm\w*_|.*\b__builtin_(ia32|cpu)_|.*\btarget(_clones)?\()")
+
+
+def outside_x86(code):
+    """(line, its text) of all that compilers for other processors see, too."""
+    asks = []  # of each #if around the line: whether it asks for x86-64
+    for number, line in enumerate(code.split("\n"), 1):
+        word = re.match(r"\s*#\s*(if|el|endif)", line)
+        if word and word[1] != "if" and asks:
+            asks.pop()
+        if word and word[1] != "endif":
+            asks.append("__x86_64__" in line and "ifndef" not in line)
+        if not any(asks):
+            yield number, line
+
+
+def check_portable(path, lines, tree):
+    """Code of x86-64 stands where no other compiler sees it, and so does the include of a header
+    with such code.  The link of a build for another processor tells whether it has a twin."""
+    if not (path.endswith((".c", ".h")) and room_of(path)):
+        return
+    for number, line in outside_x86(tree.code[path]):
+        name = "#" in line and INCLUDE.match(lines[number - 1])
+        if OF_X86.match(line) and path.endswith(".c"):
+            yield number, "code of x86-64: put it behind #ifdef __x86_64__, its twin behind #else"
+        elif name and "common/" + name[2] in tree.of_x86:
+            yield number, f"{name[2]} has code of x86-64: include it behind #ifdef __x86_64__"
+
+
 def definitions(text):
     """(line, name) of each function that a source defines."""
     text = re.sub(r"__attribute__\s*\(\((?:[^()]|\([^()]*\))*\)\)[ \t]*", "", text)
@@ -449,6 +480,8 @@ class Tree:
                       for word in re.findall(r"\w+", strip_comments(text))}
         self.code = {path: bare(text) for path, text in self.text.items()
                      if path.endswith(C_SOURCE)}
+        self.of_x86 = {path for path, code in self.code.items() if path.endswith(".h") and
+                       any(OF_X86.match(line) for _, line in outside_x86(code))}
         self.users = {}  # the sources that have a word
         for path, text in self.code.items():
             for word in set(re.findall(r"\w+", text)):
@@ -490,7 +523,7 @@ def main(root):
                  *check_threads(path, lines), *check_words(path, lines),
                  *check_names(path, lines, tree), *check_finding(path, lines, tree),
                  *check_users(path, tree), *check_functions(path, tree),
-                 *check_dialect(path, tree),
+                 *check_dialect(path, tree), *check_portable(path, lines, tree),
                  *check_machines(path, lines, tree), *check_readme(path, lines), *check_top(path)]
         for number, problem in found:
             print(f"{path}:{number}: {problem}")

@@ -185,6 +185,21 @@ OF_USERS = [
     ({DECLARES[0]: "#define g(x) \\\n    f(x)"}, ""),
 ]
 
+# content of a source beside a header with code of x86-64, the complaint that is wanted
+X86_HEADER = ("common/base/x.h", OPENING + "#ifndef BASE_X_H\n#define BASE_X_H\n"
+              "#include <immintrin.h>\n#endif\n")
+OF_X86 = [
+    ("#ifdef __x86_64__\n#include <immintrin.h>\n#else\nint x;\n#endif\n", ""),
+    ("#include <immintrin.h>\n", "a.c:3: code of x86-64"),
+    ("#ifndef __x86_64__\n__m512 x = _mm512_setzero_ps();\n#endif\n", "a.c:4: code of x86-64"),
+    ("#ifdef __x86_64__\n#else\nint x = __builtin_cpu_supports(\"fma\");\n#endif\n", "a.c:5: "),
+    ("#if defined(__x86_64__) && defined(__GNUC__)\n#if 1\n#endif\n__asm__(\"\");\n#endif\n", ""),
+    ("#ifdef __clang__\n__asm__(\"\");\n#endif\n", "a.c:4: code of x86-64"),
+    ("#define A __asm__\nint x; /* __asm__ */\n", ""),
+    ('#include "base/x.h"\n', "a.c:3: base/x.h has code of x86-64"),
+    ('#ifdef __x86_64__\n#include "base/x.h"\n#endif\n', ""),
+]
+
 # path, content, what the note must say
 NOTES = [
     ("common/base/a.c", "int x;\n" * 599, "a.c:1: 601 lines"),
@@ -238,6 +253,11 @@ def main():
         if status != (1 if want else 0) or want not in said:
             print(f"{more!r}: want {want!r}, status {status}, got:\n{said}")
             n_bad += 1
+    for content, want in OF_X86:
+        status, said = run(dict([X86_HEADER, ("common/base/a.c", OPENING + content)]))
+        if status != (1 if want else 0) or want not in said:
+            print(f"{content!r}: want {want!r}, status {status}, got:\n{said}")
+            n_bad += 1
     for path, content, want in NOTES:
         status, said = run({path: OPENING + content})
         right = f"note: {path}:" in said and want in said
@@ -247,7 +267,7 @@ def main():
     if run({})[0] != 1:
         print("a lint of no file passes")
         n_bad += 1
-    n = 1 + sum(map(len, [CASES, OF_FUNCTIONS, OF_DIALECT, OF_MACHINES, OF_USERS, NOTES]))
+    n = 1 + sum(map(len, [CASES, OF_FUNCTIONS, OF_DIALECT, OF_MACHINES, OF_USERS, OF_X86, NOTES]))
     print(f"{n} cases, {n_bad} wrong")
     return 1 if n_bad else 0
 
