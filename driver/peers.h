@@ -1,7 +1,7 @@
 /* peers - the connections of a driver, by the numbers that its session (session/driver.h) uses for
  * them.
  *
- * Numbers grow and are never used twice, so the array is always sorted.
+ * Numbers grow and are never used twice (base/numbered.h).
  *
  * Life:    zeroed -> peers_add ... -> peers_fini.  Conns are borrowed.
  * Threads: the loop's. */
@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/numbered.h"
 #include "wire/msg.h"
 
 struct conn;
@@ -23,13 +24,13 @@ struct peer {
 };
 
 struct peers {
-    struct peer **peer; /* [n], by number; a peer does not move while it is here */
-    size_t n, cap;
-    int64_t last; /* the number that was given last */
+    struct numbered peers; /* struct peer; one does not move while it is here */
+    int64_t last;          /* the number that was given last */
 };
 
 struct peer *peers_add(struct peers *p, struct conn *c, void *owner); /* gives it the next number */
 struct peer *peers_get(const struct peers *p, int64_t number);        /* NULL: not here */
+struct peer *peers_first(const struct peers *p);                      /* NULL: none is here */
 struct conn *peers_find(const struct peers *p, int64_t number);       /* NULL: not here */
 struct conn *peers_remove(struct peers *p, int64_t number);           /* the same */
 void peers_fini(struct peers *p);

@@ -208,6 +208,7 @@ int server_end(struct server *s)
     const int patience_ms =
         s->status == STATUS_OK || s->status == STATUS_STOPPED ? LOCAL_PATIENCE_MS : 1000;
     int status = s->status, disk_hangs = disk_flush(&s->disk) == WRITER_LATE;
+    struct peer *peer;
 
     if (s->on_end)
         s->on_end(s->on_end_arg);
@@ -218,8 +219,8 @@ int server_end(struct server *s)
     dismiss_local(s);
     if (!disk_hangs) /* its name is on that disk */
         status_socket_close(s->status_socket);
-    while (s->peers.n > 0)
-        conn_close(peers_remove(&s->peers, s->peers.peer[0]->number));
+    while ((peer = peers_first(&s->peers)))
+        conn_close(peers_remove(&s->peers, peer->number));
     uv_close((uv_handle_t *)&s->child_ended, NULL);
     uv_close((uv_handle_t *)&s->doom, NULL);
     uv_close((uv_handle_t *)&s->hosts_again, NULL);

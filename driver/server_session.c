@@ -59,9 +59,10 @@ static void server_do_close(void *arg, int64_t number)
 static void server_do_cut(void *arg)
 {
     struct server *s = arg;
+    struct peer *peer;
 
-    while (s->peers.n > 0) {
-        int64_t number = s->peers.peer[0]->number;
+    while ((peer = peers_first(&s->peers))) {
+        int64_t number = peer->number;
         struct err err;
 
         conn_abort(peers_remove(&s->peers, number));

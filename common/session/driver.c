@@ -116,9 +116,9 @@ void driver_free(struct driver *d)
         return;
     for (int k = 0; k < d->n_seats; k++)
         seat_clear(&d->membership, k);
-    while (d->membership.n_conns > 0)
-        conn_drop(&d->membership, d->membership.conns[0]);
-    free(d->membership.conns);
+    for (struct conn *c; (c = conn_first(d));)
+        conn_drop(&d->membership, c);
+    numbered_fini(&d->membership.conns);
     free(d->membership.seats);
     run_fini(&d->run);
     recover_fini(&d->formation);
@@ -191,7 +191,7 @@ void driver_connected(struct driver *d, int64_t now_ns, int64_t id, const char *
                       const char *local, const char *from)
 {
     driver_enter(d, now_ns);
-    if (d->stage == STAGE_OVER || d->membership.n_conns > 2 * d->n_seats + 256) {
+    if (d->stage == STAGE_OVER || d->membership.conns.n > 2 * (size_t)d->n_seats + 256) {
         queue_close(d->out, id,
                     d->stage == STAGE_OVER ? "the job is over" : "too many connections");
         driver_leave(d);
@@ -505,8 +505,8 @@ static void driver_check_silence(struct driver *d)
 
 static void check_conns(struct driver *d)
 {
-    for (int i = d->membership.n_conns - 1; i >= 0; i--) {
-        struct conn *c = d->membership.conns[i];
+    size_t at = SIZE_MAX;
+    for (struct conn *c; (c = conn_down(d, &at));) {
         if (c->state == CONN_MEMBER || c->state == CONN_STANDBY || d->now_ms < c->until_ms)
             continue;
         if (c->state == CONN_STRANGER)

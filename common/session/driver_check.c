@@ -14,7 +14,6 @@ static void check_membership(const struct driver *d)
     ASSERT(m->n_ranks >= 1 && m->n_ranks <= m->n_seats);
     ASSERT(m->n_here >= 1 && m->n_here <= m->n_ranks);
     ASSERT(m->free_from >= 1);
-    ASSERT(m->n_conns >= 0 && m->n_conns <= m->cap_conns);
     ASSERT(d->seats == m->seats && d->n_seats == m->n_seats);
     ASSERT(d->seats[0].is_taken && !d->seats[0].conn);
     ASSERT(d->stage != STAGE_GATHER || m->gather.full_ms < 0 || m->n_here == m->n_ranks);
@@ -72,7 +71,7 @@ static void check_ending(const struct driver *d)
     ASSERT(!e->is_deposed || e->is_silent);
     ASSERT(!e->is_silent || d->stage >= STAGE_ENDING);
     ASSERT(!e->pending.text || e->pending.is_consequence);
-    ASSERT(d->stage != STAGE_OVER || d->membership.n_conns == 0);
+    ASSERT(d->stage != STAGE_OVER || d->membership.conns.n == 0);
 }
 
 void driver_check(const struct driver *d)

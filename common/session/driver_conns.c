@@ -7,33 +7,26 @@
 #include "base/util.h"
 #include "session/driver_impl.h"
 
-/* The index of the first connection whose id is not below `id`. */
-static int lower_bound(const struct membership *m, int64_t id)
-{
-    int lo = 0, hi = m->n_conns;
-    while (lo < hi) {
-        int mid = (lo + hi) / 2;
-        if (m->conns[mid]->id < id)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
-}
-
 struct conn *conn_find(const struct driver *d, int64_t id)
 {
-    const struct membership *m = &d->membership;
-    int i = lower_bound(m, id);
-    return i < m->n_conns && m->conns[i]->id == id ? m->conns[i] : NULL;
+    return numbered_find(&d->membership.conns, id);
+}
+
+struct conn *conn_first(const struct driver *d) { return numbered_first(&d->membership.conns); }
+
+struct conn *conn_up(const struct driver *d, size_t *at)
+{
+    return numbered_up(&d->membership.conns, at);
+}
+
+struct conn *conn_down(const struct driver *d, size_t *at)
+{
+    return numbered_down(&d->membership.conns, at);
 }
 
 void conn_drop(struct membership *m, struct conn *c)
 {
-    int i = lower_bound(m, c->id);
-    ASSERT(i < m->n_conns && m->conns[i] == c);
-    m->n_conns--;
-    memmove(&m->conns[i], &m->conns[i + 1], (size_t)(m->n_conns - i) * sizeof(struct conn *));
+    ASSERT(numbered_take(&m->conns, c->id) == c);
     free(c->peer);
     free(c->local);
     free(c->from);
@@ -69,11 +62,6 @@ static char *plain_address(const char *s)
 struct conn *conn_add(struct membership *m, int64_t id, const char *peer, const char *local,
                       const char *from)
 {
-    ASSERT(m->n_conns == 0 || m->conns[m->n_conns - 1]->id < id);
-    if (m->n_conns == m->cap_conns) {
-        m->cap_conns = m->cap_conns ? 2 * m->cap_conns : 16;
-        m->conns = xrealloc(m->conns, (size_t)m->cap_conns * sizeof(struct conn *));
-    }
     struct conn *c = xcalloc(1, sizeof *c);
     *c = (struct conn){.id = id,
                        .rank = -1,
@@ -81,5 +69,6 @@ struct conn *conn_add(struct membership *m, int64_t id, const char *peer, const 
                        .peer = plain_address(peer),
                        .local = plain_address(local),
                        .from = xstrdup(from)};
-    return m->conns[m->n_conns++] = c;
+    numbered_add(&m->conns, id, c);
+    return c;
 }

@@ -25,9 +25,9 @@ static void tell_all(struct driver *d, const Wire__Control *m, int64_t linger_ms
     struct err err;
     struct frame *f = msg_frame(m, &err);
     ASSERT(f);
+    size_t at = 0;
     succession_release(d);
-    for (int i = 0; i < d->membership.n_conns; i++) {
-        struct conn *c = d->membership.conns[i];
+    for (struct conn *c; (c = conn_up(d, &at));) {
         if (c->state != CONN_MEMBER && c->state != CONN_STANDBY)
             continue;
         queue_send(d->out, c->id, frame_ref(f));
@@ -82,8 +82,9 @@ static void begin_ending(struct driver *d, int status, const char *text, int is_
  * that never said Hello. */
 static int end_is_awaited(const struct driver *d)
 {
-    for (int i = 0; i < d->membership.n_conns; i++)
-        if (d->membership.conns[i]->state == CONN_LEAVING)
+    size_t at = 0;
+    for (const struct conn *c; (c = conn_up(d, &at));)
+        if (c->state == CONN_LEAVING)
             return d->now_ms < d->ending.conns_until_ms;
     return 0;
 }
@@ -126,9 +127,9 @@ void end_check_over(struct driver *d)
     is_late = d->now_ms >= d->ending.engine_until_ms && !waits && !is_still_saving(d);
     if ((!d->ending.is_engine_stopped && !is_late) || end_is_awaited(d))
         return;
-    while (d->membership.n_conns > 0) {
-        queue_close(d->out, d->membership.conns[0]->id, "the job is over");
-        conn_drop(&d->membership, d->membership.conns[0]);
+    for (struct conn *c; (c = conn_first(d));) {
+        queue_close(d->out, c->id, "the job is over");
+        conn_drop(&d->membership, c);
     }
     stage_enter(d, STAGE_OVER);
     incident_finish(&d->watch);
@@ -471,15 +472,14 @@ static void end_silently(struct driver *d, int status, char *text)
 {
     queue_log(d->out, status == STATUS_FAILED ? LOG_ERROR : LOG_INFO, "%s", text);
     d->ending.is_silent = 1;
-    for (int i = 0; i < d->membership.n_conns; i++) {
-        queue_close(d->out, d->membership.conns[i]->id, text);
-        if (d->membership.conns[i]->state == CONN_MEMBER)
-            seat_clear(&d->membership, d->membership.conns[i]->rank);
+    for (struct conn *c; (c = conn_first(d));) {
+        queue_close(d->out, c->id, text);
+        if (c->state == CONN_MEMBER)
+            seat_clear(&d->membership, c->rank);
+        conn_drop(&d->membership, c);
     }
-    while (d->membership.n_conns > 0)
-        conn_drop(&d->membership, d->membership.conns[0]);
     begin_ending(d, status, text, 1, 0);
-    ASSERT(d->membership.n_conns == 0 && d->stage >= STAGE_ENDING);
+    ASSERT(d->membership.conns.n == 0 && d->stage >= STAGE_ENDING);
 }
 
 void end_deposed(struct driver *d, const char *why)

@@ -19,6 +19,7 @@
 #define SESSION_MEMBERSHIP_H
 
 #include "base/arena.h"
+#include "base/numbered.h"
 #include "session/decision.h"
 #include "session/seat.h"
 #include "session/succession.h"
@@ -32,8 +33,7 @@ struct gather {              /* driver_gather.c: until every rank is ready */
 
 struct membership {
     const struct driver *d; /* the whole, to look at */
-    struct conn **conns;    /* sorted by id */
-    int n_conns, cap_conns;
+    struct numbered conns;  /* struct conn, by id */
     struct seat *seats; /* [n_seats]: the ranks, then the spares; each machine writes its part */
     int n_seats;
     int n_ranks; /* of the formation; o.n_ranks until some are lost for good, or join */
@@ -54,6 +54,9 @@ struct membership {
 struct conn *conn_add(struct membership *m, int64_t id, const char *peer, const char *local,
                       const char *from);
 struct conn *conn_find(const struct driver *d, int64_t id);        /* NULL: none */
+struct conn *conn_first(const struct driver *d);                   /* the oldest; NULL: none */
+struct conn *conn_up(const struct driver *d, size_t *at);   /* the next, as numbered_up has it; */
+struct conn *conn_down(const struct driver *d, size_t *at); /* numbered_down (base/numbered.h) */
 void conn_drop(struct membership *m, struct conn *c);              /* forget it; no action */
 void conn_leave(struct membership *m, struct conn *c, int64_t ms); /* now CONN_LEAVING */
 
