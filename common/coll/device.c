@@ -22,7 +22,10 @@ int coll_device_of(const struct plugin *p, const struct coll_device_ops **out, s
     return 0;
 }
 
-int coll_device_n_ids(int size) { return (size + COLL_RANKS_PER_ID - 1) / COLL_RANKS_PER_ID; }
+int coll_device_n_ids(int size)
+{
+    return (int)min_i64(ceil_div_i64(size, COLL_RANKS_PER_ID), COLL_MAX_IDS);
+}
 
 int coll_device_make_ids(const struct coll_device_ops *ops, int size, uint8_t *ids, struct err *err)
 {

@@ -51,8 +51,11 @@
 
 enum {
     COLL_ID_BYTES = 128, /* one id, opaque */
-    COLL_RANKS_PER_ID =
-        128,            /* the process that made an id serves this many ranks as they connect */
+    /* A thread of the process that made an id serves this many ranks as they connect, or more if
+     * there would be more ids than COLL_MAX_IDS: every rank is sent all of them, so that the bytes
+     * would grow with the square of the ranks. */
+    COLL_RANKS_PER_ID = 128,
+    COLL_MAX_IDS = 32,
     COLL_NAME_LEN = 64, /* with NUL */
     COLL_DEVICE_VERSION = 5, /* of struct coll_device_ops and of coll/impl.h */
 };
@@ -96,7 +99,7 @@ struct plugin;
  * plugin has checked that NCCL is new enough. */
 int coll_device_of(const struct plugin *p, const struct coll_device_ops **out, struct err *err);
 
-int coll_device_n_ids(int size); /* 1 for each COLL_RANKS_PER_ID ranks */
+int coll_device_n_ids(int size); /* 1 for each COLL_RANKS_PER_ID ranks, at most COLL_MAX_IDS */
 
 /* Rank 0: coll_device_n_ids(size) ids, one after the other, into ids[].  This process serves the
  * ranks that connect with them, from a thread of NCCL's; make new ones for each formation. */

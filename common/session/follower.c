@@ -353,11 +353,10 @@ static void on_drain(struct follower *f, const Wire__Drain *m)
 /* 1: Form has an endpoint for each rank, or else ids for all. */
 static int fits_ranks(const struct cmd *c, int n_ranks)
 {
-    size_t n_ids = ((size_t)n_ranks + MSG_RANKS_PER_ID - 1) / MSG_RANKS_PER_ID;
     ASSERT(c->kind == CMD_FORM && n_ranks >= 1);
     if (c->form.ids.len == 0)
         return c->form.n_endpoints == n_ranks;
-    return c->form.n_endpoints == 0 && c->form.ids.len == n_ids * MSG_ID;
+    return c->form.n_endpoints == 0 && c->form.ids.len == (size_t)msg_n_ids(n_ranks) * MSG_ID;
 }
 
 /* The reason why a well-formed command is wrong at this moment, or NULL. */

@@ -301,7 +301,8 @@ static int engine_form(struct engine *e, const struct cmd *c, int64_t deadline_m
 _Static_assert((int)JOB_MAX_CPU_RANKS == (int)COLL_TCP_MAX_RANKS,
                "what a job may ask for is what connects");
 _Static_assert((int)JOB_MAX_RANKS == (int)CONTROL_MAX_RANKS, "and what sums exactly");
-_Static_assert((int)MSG_ID == (int)COLL_ID_BYTES && (int)MSG_RANKS_PER_ID == (int)COLL_RANKS_PER_ID,
+_Static_assert((int)MSG_ID == (int)COLL_ID_BYTES && (int)MSG_MAX_IDS == (int)COLL_MAX_IDS &&
+                   (int)MSG_RANKS_PER_ID == (int)COLL_RANKS_PER_ID,
                "what the wire carries is what connects");
 
 enum { CONNECT_MS = 24 * 3600 * 1000 };

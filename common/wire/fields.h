@@ -35,7 +35,7 @@
     LIST(endpoints, form.endpoint, form.n_endpoints, \
          BYTES_LIST(0, MSG_MAX_ENDPOINT, MSG_MAX_RANKS)) \
     ITEM(source,    form.source, INT(RANK)) \
-    ITEM(ids,       form.ids,    BYTES(0, MSG_ID * (MSG_MAX_RANKS / MSG_RANKS_PER_ID)))
+    ITEM(ids,       form.ids,    BYTES(0, MSG_ID * MSG_MAX_IDS))
 
 #define TRAIN_FIELDS(ITEM, LIST, ONLY) \
     ITEM(epoch,     train.epoch,     INT(1, MANY)) \

@@ -83,6 +83,11 @@ struct frame *msg_frame(const Wire__Control *m, struct err *err)
     return f;
 }
 
+int msg_n_ids(int n_ranks)
+{
+    return (int)min_i64(ceil_div_i64(n_ranks, MSG_RANKS_PER_ID), MSG_MAX_IDS);
+}
+
 const char *msg_name(const Wire__Control *m)
 {
     for (unsigned i = 0; i < wire__control__descriptor.n_fields; i++) {

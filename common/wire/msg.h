@@ -32,8 +32,9 @@ enum {
     MSG_MAX_TEXT = 4096,        /* texts for people */
     MSG_MAX_SOURCE = 32,        /* the word for the source of a notice (session/notice.h) */
     MSG_MAX_ENDPOINT = 1 << 20, /* one rank's endpoint */
-    MSG_ID = 128,               /* bytes of one of NCCL's ids, which serves so many ranks: */
-    MSG_RANKS_PER_ID = 128,
+    MSG_ID = 128,               /* bytes of one of NCCL's ids, which serves so many ranks, */
+    MSG_RANKS_PER_ID = 128,     /* or more, as there are never more ids than */
+    MSG_MAX_IDS = 32,           /* this: each rank is sent all of them */
     MSG_HASH = 16,
     MSG_MAX_COLLECTIVES = 256, /* of one rank */
     MSG_MAX_SPANS = 4096,      /* of one piece of a record */
@@ -51,6 +52,8 @@ int msg_check(const Wire__Control *m, struct err *err);
 /* `m` packed into a frame.  A message of ours that its peer's msg_check would refuse is a bug and
  * asserted, except its size: NULL and *err (ERR_ARG) when it is larger than FRAME_MAX. */
 struct frame *msg_frame(const Wire__Control *m, struct err *err);
+
+int msg_n_ids(int n_ranks); /* NCCL's, for a job of so many ranks */
 
 /* "Hello", or "an empty message". */
 const char *msg_name(const Wire__Control *m);

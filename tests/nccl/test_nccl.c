@@ -378,6 +378,8 @@ static void arguments_are_checked(void **state)
     assert_int_equal(coll_device_n_ids(1), 1);
     assert_int_equal(coll_device_n_ids(128), 1);
     assert_int_equal(coll_device_n_ids(129), 2);
+    assert_int_equal(coll_device_n_ids(4096), 32);
+    assert_int_equal(coll_device_n_ids(65536), 32); /* else all ranks were sent the more bytes */
     assert_int_equal(coll_device_new(&coll_nccl_ops, &cuda.base, &o, &c, &err), 0);
     assert_int_equal(coll_device_connect(c, ids, 2 * COLL_ID_BYTES, 1, &err), ERR_PROTO);
     assert_non_null(strstr(err.msg, "256 bytes of nccl's ids, want 3 of 128 bytes for 300 ranks"));

@@ -115,10 +115,7 @@ static void opened(struct sim *s, int k)
 /* By the seed, ranks connect by endpoints or by rank 0's ids. */
 static int has_ids(const struct sim *s) { return s->seed % 2 == 1; }
 
-static size_t ids_bytes(int n_ranks)
-{
-    return ((size_t)n_ranks + MSG_RANKS_PER_ID - 1) / MSG_RANKS_PER_ID * MSG_ID;
-}
+static size_t ids_bytes(int n_ranks) { return (size_t)msg_n_ids(n_ranks) * MSG_ID; }
 
 static void make_ids(struct sim *s, struct report *r)
 {

@@ -41,7 +41,7 @@ struct crowd {
     char *last_line;
 };
 
-enum { IDS = (CROWD + MSG_RANKS_PER_ID - 1) / MSG_RANKS_PER_ID * MSG_ID };
+enum { IDS = MSG_MAX_IDS * MSG_ID }; /* a crowd has as many as there may be */
 
 static uint8_t byte_of_id(int i) { return (uint8_t)(i / MSG_ID * 31 + i % MSG_ID); }
 

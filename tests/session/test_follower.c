@@ -356,8 +356,12 @@ static void form_has_what_its_ranks_need(void **state)
         {256, 0, 2 * MSG_ID, 1},
         {256, 0, 3 * MSG_ID, 0},
         {257, 0, 3 * MSG_ID, 1},
+        {4096, 0, 32 * MSG_ID, 1},
+        {4097, 0, 32 * MSG_ID, 1}, /* from here on there are not more of them */
+        {100000, 0, 32 * MSG_ID, 1},
+        {100000, 0, 31 * MSG_ID, 0},
     };
-    uint8_t id[3 * MSG_ID] = {1};
+    uint8_t id[32 * MSG_ID] = {1};
     ProtobufCBinaryData list[4];
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(list); i++)

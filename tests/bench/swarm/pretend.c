@@ -42,7 +42,7 @@ static uint8_t id_byte(size_t i) { return (uint8_t)(i / MSG_ID + i % MSG_ID); }
 
 static struct blob make_ids(int n_ranks)
 {
-    size_t n = (size_t)ceil_div_i64(n_ranks, MSG_RANKS_PER_ID) * MSG_ID;
+    size_t n = (size_t)msg_n_ids(n_ranks) * MSG_ID;
     struct blob ids = {xmalloc(n), n};
 
     for (size_t i = 0; i < n; i++)
