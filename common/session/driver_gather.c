@@ -410,12 +410,12 @@ struct decision gather_check(struct membership *m)
 {
     const struct driver *d = m->d;
     struct decision x = decide(DECIDE_NOTHING);
-    int is_full = m->gather.full_ms >= 0 && seats_are_ready(m);
-    if (d->stage == STAGE_GATHER && m->gather.full_ms < 0 && !lead_may_begin(d) &&
-        succession_waits_no_more(d))
-        return decide(DECIDE_ABSENT);
+    int is_full;
     if (d->stage != STAGE_GATHER)
         return x;
+    if (m->gather.full_ms < 0 && !lead_may_begin(d) && succession_waits_no_more(d))
+        return decide(DECIDE_ABSENT);
+    is_full = m->gather.full_ms >= 0 && seats_are_ready(m);
     if (m->lead.release_ms)
         return lead_releases(m);
     if ((!is_full && !lead_may_begin(d)) || succession_holds_up(m, &x))

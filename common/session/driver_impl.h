@@ -43,7 +43,7 @@ enum {
     STOP_MS = 5000,         /* ... and after a Stop */
     GRACE_MS = 1500,        /* the time in which the cause of a broken collective may come */
     MISSING_LINE_MS = 5000, /* between log lines that name the missing ranks */
-    CHECK_MS = 250,         /* between searches for silent ranks */
+    CHECK_MS = 250,         /* between searches for silent ranks; rarer beyond 25,000 ranks */
     MOST_FRUITLESS = 3,     /* recoveries by the same rank without a completed step between them */
 };
 
@@ -86,6 +86,7 @@ struct driver {
     int is_engine_busy; /* 1: rank 0's engine has a command to answer */
     int n_seats;
     int64_t beat_ms, timeout_ms; /* heartbeats: interval, silence that means lost */
+    int64_t check_ms;            /* between looks at all ranks for what no message tells */
     int64_t next_beat_ms, next_check_ms;
 
     const struct seat *seats; /* membership.seats, to look at */

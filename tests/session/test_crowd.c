@@ -35,7 +35,7 @@ struct crowd {
     struct driver_options o;
     int64_t now;
     struct cmd *command; /* last to rank 0's engine */
-    int n_sent, n_logged, n_formed, n_lost, n_prepared;
+    int n_sent, n_logged, n_formed, n_lost, n_prepared, n_ticked;
     int n_told;         /* how many frames held all of rank 0's ids */
     struct frame *told; /* the newest of them, which all ranks share */
     char *last_line;
@@ -211,6 +211,7 @@ static void wait_ms(struct crowd *c, int64_t ms)
     while (driver_deadline(c->d) <= until) {
         c->now = driver_deadline(c->d) > c->now ? driver_deadline(c->d) : c->now;
         driver_tick(c->d, c->now);
+        c->n_ticked++;
         count(c);
     }
     c->now = until;
@@ -296,6 +297,21 @@ static void as_many_wait_as_spares(void **state)
     wait_ms(&c, SETTLED_MS);
     form(&c, o.cluster.spares + 1, CROWD);
     assert_work(&c, o.cluster.spares, 1);
+    close_crowd(&c);
+}
+
+/* Each look reads the seats of all ranks, so it is rarer where heartbeats are. */
+static void quiet_costs_little(void **state)
+{
+    enum { QUIET_S = 20, BEAT_MS = 1000 * ((CROWD + 999) / 1000) };
+    const int each_ms = BEAT_MS / 100 > 250 ? BEAT_MS / 100 : 250;
+    struct crowd c;
+    struct driver_options o = options(0);
+
+    (void)state;
+    open_crowd(&c, &o);
+    wait_ms(&c, 1000 * QUIET_S);
+    assert_in_range(c.n_ticked, QUIET_S / 2, 1000 * QUIET_S / each_ms + 10);
     close_crowd(&c);
 }
 
@@ -446,6 +462,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_others_go_on_at_once),
         cmocka_unit_test(as_many_wait_as_spares),
         cmocka_unit_test(one_after_the_other),
+        cmocka_unit_test(quiet_costs_little),
         cmocka_unit_test(on_gpus),
         cmocka_unit_test(schedules),
     };
