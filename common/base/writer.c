@@ -5,6 +5,7 @@
 #include "base/writer.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -14,10 +15,15 @@
 /* A task's own memory, so that many small tasks are bounded, too. */
 enum { TASK_COST = 256 };
 
+/* A flood of lines, as when the ranks of a large job join, would wake the thread for each of them.
+ * So once it has been woken FLOOD times, each time within PAUSE_NS, it pauses before it waits. */
+enum { FLOOD = 16, PAUSE_NS = 1000000 };
+
 struct writer {
     struct mailbox box;
     size_t most_bytes;
     pthread_t thread;
+    int n_woken; /* the thread's: times in a row that it was woken so soon */
     struct task end;
 
     /* Guards what follows. */
@@ -48,12 +54,28 @@ static void end_task(struct writer *w, size_t n_bytes)
     pthread_mutex_unlock(&w->lock);
 }
 
+static struct task *next_task(struct writer *w)
+{
+    const struct timespec pause = {.tv_nsec = PAUSE_NS};
+    struct mail *m = mailbox_take(&w->box);
+    int64_t since_ns;
+
+    if (!m) {
+        if (w->n_woken >= FLOOD)
+            nanosleep(&pause, NULL);
+        since_ns = clock_mono_ns();
+        m = mailbox_wait(&w->box);
+        w->n_woken = clock_mono_ns() - since_ns < PAUSE_NS ? w->n_woken + 1 : 0;
+    }
+    return container_of(m, struct task, mail);
+}
+
 static void *main_of_writer(void *arg)
 {
     struct writer *w = arg;
 
     for (;;) {
-        struct task *t = container_of(mailbox_wait(&w->box), struct task, mail);
+        struct task *t = next_task(w);
         size_t n_bytes = writer_cost(t);
 
         if (t == &w->end)
