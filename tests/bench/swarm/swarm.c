@@ -25,7 +25,8 @@
 #include "member.h"
 #include "usage.h"
 
-enum { TICK_MS = 20, SETTLE_MS = 2000 };
+/* Members are looked after in turn, so that a look at 100,000 does not hold up the others' news. */
+enum { TICK_MS = 20, TICKED = 8192, SETTLE_MS = 2000 };
 
 struct options {
     int64_t n, port, driver_pid, at_once, beat_s, patience_s;
@@ -69,6 +70,7 @@ struct swarm {
     uv_timer_t tick;
     enum stage stage;
     int n_started, n_shaking;
+    int next_ticked;
     int n_ranks;    /* members that are ranks */
     int lost_rank;  /* the rank lost last */
     int n_expected; /* how often the news must come that ends this stage */
@@ -272,13 +274,22 @@ static int is_over(struct swarm *s, int64_t now)
     return awaited(s->stage) == HEARD_COUNT && now >= s->until_ns && is_noted(s);
 }
 
+static void tick_some(struct swarm *s, int64_t now)
+{
+    const int n = (int)min_i64(s->n_started, TICKED);
+
+    for (int i = 0; i < n; i++) {
+        s->next_ticked = (s->next_ticked + 1) % s->n_started;
+        member_tick(&s->member[s->next_ticked], now);
+    }
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     struct swarm *s = timer->data;
     int64_t now = clock_mono_ns();
 
-    for (int i = 0; i < s->n_started; i++)
-        member_tick(&s->member[i], now);
+    tick_some(s, now);
     if (s->stage == STAGE_END)
         return;
     if (is_over(s, now))
