@@ -56,7 +56,7 @@ enum {
      * would grow with the square of the ranks. */
     COLL_RANKS_PER_ID = 128,
     COLL_MAX_IDS = 32,
-    COLL_NAME_LEN = 64, /* with NUL */
+    COLL_NAME_LEN = 64,      /* with NUL */
     COLL_DEVICE_VERSION = 5, /* of struct coll_device_ops and of coll/impl.h */
 };
 

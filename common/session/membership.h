@@ -53,11 +53,11 @@ struct membership {
 /* driver_conns.c */
 struct conn *conn_add(struct membership *m, int64_t id, const char *peer, const char *local,
                       const char *from);
-struct conn *conn_find(const struct driver *d, int64_t id);        /* NULL: none */
-struct conn *conn_first(const struct driver *d);                   /* the oldest; NULL: none */
+struct conn *conn_find(const struct driver *d, int64_t id); /* NULL: none */
+struct conn *conn_first(const struct driver *d);            /* the oldest; NULL: none */
 struct conn *conn_up(const struct driver *d, size_t *at);   /* the next, as numbered_up has it; */
 struct conn *conn_down(const struct driver *d, size_t *at); /* numbered_down (base/numbered.h) */
-void conn_drop(struct membership *m, struct conn *c);              /* forget it; no action */
+void conn_drop(struct membership *m, struct conn *c);       /* forget it; no action */
 void conn_leave(struct membership *m, struct conn *c, int64_t ms); /* now CONN_LEAVING */
 
 void conn_gone(struct membership *m, struct conn *c);   /* nothing can be sent to it any more */
