@@ -16,10 +16,9 @@ struct conn {
     void *opened_arg;
     void (*settled)(void *arg);
     void *settled_arg;
-    uv_idle_t later; /* runs once, for a failure that conn_send found */
-    struct err failure;
-    int is_failing;
-    int is_over; /* closed by either side; the socket may linger */
+    uv_idle_t later;     /* runs once, for a failure that conn_send found */
+    struct err *failure; /* NULL: none; half of a KiB, of which few have need */
+    int is_over;         /* closed by either side; the socket may linger */
 };
 
 static void conn_settle(struct conn *c)
@@ -78,6 +77,7 @@ static void conn_on_bytes(void *arg, const void *data, size_t len)
         }
         c->events->frame(c->arg, c, body, body_len);
     }
+    frame_reader_rest(&c->reader);
 }
 
 static void conn_on_ended(void *arg, const struct err *why) { conn_fail(arg, why); }
@@ -97,6 +97,7 @@ static void on_later_closed(uv_handle_t *h)
     struct conn *c = h->data;
 
     frame_reader_fini(&c->reader);
+    free(c->failure);
     free(c);
 }
 
@@ -174,17 +175,17 @@ static void on_later(uv_idle_t *idle)
 
     uv_idle_stop(idle);
     if (c->events)
-        conn_fail(c, &c->failure);
+        conn_fail(c, c->failure);
 }
 
 void conn_send(struct conn *c, struct frame *f)
 {
     struct err err;
 
-    if (tls_send(&c->tls, f->data, f->len, frame_done, f, &err) == 0 || c->is_failing)
+    if (tls_send(&c->tls, f->data, f->len, frame_done, f, &err) == 0 || c->failure)
         return;
-    c->is_failing = 1;
-    c->failure = err;
+    c->failure = xmalloc(sizeof *c->failure);
+    *c->failure = err;
     if (c->tls.stream.state == STREAM_OPEN)
         uv_idle_start(&c->later, on_later);
 }

@@ -56,6 +56,12 @@ int frame_reader_add(struct frame_reader *r, const void *data, size_t len, struc
     return buf_try_append(&r->in, data, len, "a message under way", err);
 }
 
+void frame_reader_rest(struct frame_reader *r)
+{
+    if (frame_reader_pending(r) == 0)
+        frame_reader_fini(r);
+}
+
 size_t frame_reader_pending(const struct frame_reader *r) { return r->in.len - r->taken; }
 
 /* First bytes of streams that are not ours. */

@@ -57,6 +57,10 @@ int frame_reader_add(struct frame_reader *r, const void *data, size_t len, struc
  * same error comes again. */
 int frame_reader_next(struct frame_reader *r, const uint8_t **body, size_t *len, struct err *err);
 
+/* No body that was handed out is used any more.  If nothing else has come, this frees all memory:
+ * most of many streams are quiet. */
+void frame_reader_rest(struct frame_reader *r);
+
 /* The kind of peer whose stream begins with these 4 bytes: "an HTTP request"; NULL: unknown. */
 const char *frame_looks_like(const uint8_t *p);
 

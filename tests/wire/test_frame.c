@@ -37,6 +37,8 @@ static int read_all(const struct buf *b, size_t chunk, size_t limit)
             assert_int_equal(body[len - 1], n);
         }
         assert_int_equal(rc, 0);
+        frame_reader_rest(&r);
+        assert_int_equal(r.in.data == NULL, frame_reader_pending(&r) == 0);
     }
     assert_int_equal(frame_reader_pending(&r), 0);
     frame_reader_fini(&r);
