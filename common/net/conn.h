@@ -20,6 +20,7 @@
 #include "wire/msg.h"
 
 struct conn; /* opaque */
+struct mux;  /* net/mux.h */
 
 enum {
     CONN_QUEUE_LIMIT = FRAME_MAX + (16 << 20), /* bytes that may wait to be sent */
@@ -71,6 +72,10 @@ int conn_new(uv_loop_t *loop, size_t frame_limit, const struct tls_context *tls,
              struct err *err);
 uv_tcp_t *conn_socket(struct conn *c);
 int conn_start(struct conn *c, struct err *err); /* the socket is connected */
+
+/* The same without a socket: over a channel of `m` (net/mux.h).  On the side that connected `m` it
+ * is a new channel, on the accepting side the one that has waited longest.  ERR_PEER. */
+int conn_start_over(struct conn *c, struct mux *m, struct err *err);
 
 /* 1: the peer has proven to know the secret.  Always 1 without TLS. */
 int conn_is_open(const struct conn *c);

@@ -1,0 +1,137 @@
+/* mux - many channels of bytes over one TCP connection, between a relay and a driver.
+ *
+ * A relay passes the bytes of its machine's ranks through one connection.  It sees only what TLS
+ * makes of them (net/tls.h): it can neither read nor forge.
+ *
+ * Each side has a window for each channel: it takes so many bytes (MUX_WINDOW) before its user has
+ * taken any.  A channel whose user does not read so holds up no other one, and memory is bounded.
+ * What is sent in one turn of the loop, on any channels, leaves with few system calls.
+ *
+ *   greeting   8 bytes from each side: "DPTR", version, 3 zeros
+ *   piece      channel (4 bytes), kind (1), length (3), big endian; then so many bytes
+ *     open       length 0; the numbers of the side that connected, which alone opens, only grow
+ *     data       length 1 .. MUX_MAX_PIECE, within what the other side has granted
+ *     credit     length 4: so many more bytes are granted; the first one says that the channel
+ *                is taken
+ *     end        length 0: no more data comes
+ *     break      length 0: the channel is over in both directions
+ * Data for a channel that is over is dropped.  Anything else ends the connection, and says why.
+ *
+ * A channel that the accepting side has not taken waits: it costs 16 bytes, and none of its bytes
+ * come.
+ *
+ * Life:    connecting side: mux_connect -> mux_open, mux_send ... -> mux_close.  Accepting side:
+ *          mux_accept -> `offered` -> mux_open ... -> mux_close.  A mux frees itself when the loop
+ *          has closed its handles; the pointer must not be used after mux_close or mux_abort, nor
+ *          after `ended` has returned.  The memory of a channel is its user's.
+ * Threads: the loop's.
+ * Errors:  ERR_PEER, ERR_PROTO bad bytes, ERR_UNSUPPORTED the driver takes no relays, ERR_IO. */
+#ifndef NET_MUX_H
+#define NET_MUX_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <uv.h>
+
+#include "base/err.h"
+
+struct mux; /* opaque */
+
+enum {
+    MUX_GREETING = 8,
+    MUX_HEADER = 8,
+    MUX_WINDOW = 256 << 10,   /* bytes of a channel that one side takes unread */
+    MUX_MAX_PIECE = 16 << 10, /* data of one piece */
+    MUX_MAX_CHANNELS = 1024,  /* of one connection */
+};
+
+struct mux_events {
+    /* Connecting side: the driver has answered, and takes relays.  May be NULL. */
+    void (*ready)(void *arg);
+    /* Accepting side: one more channel waits, which mux_open takes, in this call or later.  NULL on
+     * the connecting side. */
+    void (*offered)(void *arg);
+    /* The connection is over, or was not made.  Called once, after all channels have heard of it,
+     * and never after mux_close or mux_abort, which need not follow.  `status` is libuv's number:
+     * UV_EOF the other side closed it, UV_EPROTONOSUPPORT the driver takes no relays, UV_EPROTO bad
+     * bytes. */
+    void (*ended)(void *arg, const struct err *why, int status);
+    /* A channel is over; mux_n_channels is less now.  Not for the last ones, before `ended`.  May
+     * be NULL. */
+    void (*freed)(void *arg);
+};
+
+struct mux_channel_events {
+    /* Borrowed for the call.  mux_took must follow, in this call or later. */
+    void (*bytes)(void *arg, const void *data, size_t len);
+    /* Why is NULL: the other side sends no more, and this side may go on.  Otherwise the channel is
+     * over and its memory free: ERR_PEER, with the relay's name. */
+    void (*ended)(void *arg, const struct err *why);
+    /* Both sides have ended in order, and all was sent: the channel is over and its memory free.
+     * Not after mux_drop. */
+    void (*over)(void *arg);
+};
+
+/* Its user's memory; nothing in it is the user's but to be read through functions. */
+struct mux_channel {
+    struct mux *mux; /* NULL: none, or it is over */
+    const struct mux_channel_events *events;
+    void *arg;
+    struct mux_channel *next;        /* of those with something to send */
+    struct mux_item *first, **last;  /* to be sent, oldest first */
+    size_t n_unsent;                 /* bytes of these items */
+    uint32_t number;
+    uint32_t n_may_send, n_may_come; /* bytes that the other side takes now, and this one */
+    uint32_t n_took;                 /* taken by the user, and not told yet */
+    uint8_t is_queued, must_open, must_end, has_ended, peer_has_ended;
+};
+
+/* Connect to a driver.  Returns before that is done: channels can be opened at once, and wait. */
+int mux_connect(uv_loop_t *loop, const struct sockaddr *to, const struct mux_events *events,
+                void *arg, struct mux **out, struct err *err);
+
+/* Take over a connected socket, `fd`, whose first bytes were a greeting's (MUX_MAGIC).  On failure
+ * fd stays the caller's. */
+int mux_accept(uv_loop_t *loop, int fd, const struct mux_events *events, void *arg,
+               struct mux **out, struct err *err);
+
+/* No channel is opened or offered any more.  Once the last one is over and all has left, the
+ * connection is closed politely.  There are no more callbacks of the mux, only of channels. */
+void mux_close(struct mux *m);
+
+/* Close at once: each channel hears `ended`, the mux's user nothing more. */
+void mux_abort(struct mux *m);
+
+int mux_n_channels(const struct mux *m); /* open or waiting */
+int mux_n_waiting(const struct mux *m);  /* offered and not taken */
+uv_tcp_t *mux_socket(struct mux *m);
+
+const char *mux_peer(const struct mux *m);         /* "10.0.0.2:41234" */
+const char *mux_peer_number(const struct mux *m);  /* "10.0.0.2" */
+const char *mux_local_number(const struct mux *m); /* this end's address */
+
+/* Connecting side: open a channel.  Accepting side: take the channel that has waited longest.
+ * ERR_PEER: there are MUX_MAX_CHANNELS, none waits, or the connection is over. */
+int mux_open(struct mux *m, struct mux_channel *ch, const struct mux_channel_events *events,
+             void *arg, struct err *err);
+
+/* Queue `data`, borrowed until done(owner), which always comes once, from within a call or from the
+ * loop.  Done may call mux_send, and nothing else of this mux. */
+void mux_send(struct mux_channel *ch, const void *data, size_t len, void (*done)(void *owner),
+              void *owner);
+
+/* Bytes that wait in this channel. */
+size_t mux_n_unsent(const struct mux_channel *ch);
+
+/* So many bytes that `bytes` brought are taken: as many more may come.  Fine when it is over. */
+void mux_took(struct mux_channel *ch, size_t n);
+
+/* This side sends no more; what waits is sent first. */
+void mux_end(struct mux_channel *ch);
+
+/* The channel is over at once: what waits is dropped, and no callback follows.  Fine when it is
+ * over. */
+void mux_drop(struct mux_channel *ch);
+
+#endif
