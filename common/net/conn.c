@@ -19,6 +19,7 @@ struct conn {
     uv_idle_t later;     /* runs once, for a failure that conn_send found */
     struct err *failure; /* NULL: none; half of a KiB, of which few have need */
     int is_over;         /* closed by either side; the socket may linger */
+    int is_unheard;      /* no byte has come of what may be a relay without TLS */
 };
 
 static void conn_settle(struct conn *c)
@@ -55,6 +56,16 @@ static void answer_tls(struct conn *c)
         tls_send(&c->tls, plain, sizeof plain, conn_answer_done, NULL, &err);
 }
 
+static void on_open(void *arg)
+{
+    struct conn *c = arg;
+    void (*opened)(void *) = c->opened;
+
+    c->opened = NULL;
+    if (opened)
+        opened(c->opened_arg);
+}
+
 static void conn_on_bytes(void *arg, const void *data, size_t len)
 {
     struct conn *c = arg;
@@ -63,6 +74,10 @@ static void conn_on_bytes(void *arg, const void *data, size_t len)
     struct err err;
     int rc;
 
+    if (c->is_unheard) {
+        c->is_unheard = 0;
+        on_open(c);
+    }
     if (frame_reader_add(&c->reader, data, len, &err) < 0) {
         err_wrap(&err, "from %s", c->tls.stream.peer);
         conn_fail(c, &err);
@@ -81,16 +96,6 @@ static void conn_on_bytes(void *arg, const void *data, size_t len)
 }
 
 static void conn_on_ended(void *arg, const struct err *why) { conn_fail(arg, why); }
-
-static void on_open(void *arg)
-{
-    struct conn *c = arg;
-    void (*opened)(void *) = c->opened;
-
-    c->opened = NULL;
-    if (opened)
-        opened(c->opened_arg);
-}
 
 static void on_later_closed(uv_handle_t *h)
 {
@@ -129,6 +134,19 @@ int conn_new(uv_loop_t *loop, size_t frame_limit, const struct tls_context *tls,
 
 uv_tcp_t *conn_socket(struct conn *c) { return &c->tls.stream.tcp; }
 int conn_start(struct conn *c, struct err *err) { return tls_start(&c->tls, err); }
+
+int conn_start_over(struct conn *c, struct mux *m, struct err *err)
+{
+    return tls_start_over(&c->tls, m, err);
+}
+
+void conn_await_greeting(struct conn *c, void (*greeted)(void *arg, const void *rest, size_t len),
+                         void *arg)
+{
+    c->is_unheard = !c->tls.context;
+    stream_await_greeting(&c->tls.stream, greeted, arg);
+}
+
 const char *conn_peer(const struct conn *c) { return c->tls.stream.peer; }
 const char *conn_peer_number(const struct conn *c) { return c->tls.stream.peer_number; }
 const char *conn_local_number(const struct conn *c) { return c->tls.stream.local_number; }
@@ -159,7 +177,7 @@ Wire__Control *conn_unpack(struct conn *c, const uint8_t *body, size_t len)
 
 int conn_is_over(const struct conn *c) { return c->is_over; }
 
-int conn_is_open(const struct conn *c) { return tls_is_open(&c->tls); }
+int conn_is_open(const struct conn *c) { return tls_is_open(&c->tls) && !c->is_unheard; }
 
 void conn_on_open(struct conn *c, void (*opened)(void *arg), void *arg)
 {

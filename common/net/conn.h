@@ -77,7 +77,12 @@ int conn_start(struct conn *c, struct err *err); /* the socket is connected */
  * is a new channel, on the accepting side the one that has waited longest.  ERR_PEER. */
 int conn_start_over(struct conn *c, struct mux *m, struct err *err);
 
-/* 1: the peer has proven to know the secret.  Always 1 without TLS. */
+/* An accepted conn, before its first bytes: it may be a relay's (stream_await_greeting).  Without
+ * TLS such a conn is open once bytes have come that are not a relay's. */
+void conn_await_greeting(struct conn *c, void (*greeted)(void *arg, const void *rest, size_t len),
+                         void *arg);
+
+/* 1: the peer has proven to know the secret.  Without TLS always 1, but for conn_await_greeting. */
 int conn_is_open(const struct conn *c);
 
 /* `opened(arg)` once, when a conn that is not open becomes so; not after conn_close. */

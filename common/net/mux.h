@@ -5,17 +5,10 @@
  *
  * Each side has a window for each channel: it takes so many bytes (MUX_WINDOW) before its user has
  * taken any.  A channel whose user does not read so holds up no other one, and memory is bounded.
- * What is sent in one turn of the loop, on any channels, leaves with few system calls.
+ * All that users send in one turn of the loop, on any channels, leaves with few system calls.
  *
- *   greeting   8 bytes from each side: "DPTR", version, 3 zeros
- *   piece      channel (4 bytes), kind (1), length (3), big endian; then so many bytes
- *     open       length 0; the numbers of the side that connected, which alone opens, only grow
- *     data       length 1 .. MUX_MAX_PIECE, within what the other side has granted
- *     credit     length 4: so many more bytes are granted; the first one says that the channel
- *                is taken
- *     end        length 0: no more data comes
- *     break      length 0: the channel is over in both directions
- * Data for a channel that is over is dropped.  Anything else ends the connection, and says why.
+ * net/piece.h has the form of what goes over the connection.  Data for a channel that is over is
+ * dropped.  Anything else that is not in order ends the connection, and says why.
  *
  * A channel that the accepting side has not taken waits: it costs 16 bytes, and none of its bytes
  * come.
@@ -35,15 +28,14 @@
 #include <uv.h>
 
 #include "base/err.h"
+#include "net/addr.h"
 
 struct mux; /* opaque */
 
 enum {
-    MUX_GREETING = 8,
-    MUX_HEADER = 8,
-    MUX_WINDOW = 256 << 10,   /* bytes of a channel that one side takes unread */
-    MUX_MAX_PIECE = 16 << 10, /* data of one piece */
-    MUX_MAX_CHANNELS = 1024,  /* of one connection */
+    MUX_WINDOW = 256 << 10,  /* bytes of a channel that one side takes unread */
+    MUX_MAX_CHANNELS = 1024, /* of one connection */
+    MUX_READY_MS = 5000,     /* the driver must have answered by then */
 };
 
 struct mux_events {
@@ -57,9 +49,6 @@ struct mux_events {
      * UV_EOF the other side closed it, UV_EPROTONOSUPPORT the driver takes no relays, UV_EPROTO bad
      * bytes. */
     void (*ended)(void *arg, const struct err *why, int status);
-    /* A channel is over; mux_n_channels is less now.  Not for the last ones, before `ended`.  May
-     * be NULL. */
-    void (*freed)(void *arg);
 };
 
 struct mux_channel_events {
@@ -73,28 +62,31 @@ struct mux_channel_events {
     void (*over)(void *arg);
 };
 
-/* Its user's memory; nothing in it is the user's but to be read through functions. */
+/* Its user's memory, zeroed at first; only the functions below look into it. */
 struct mux_channel {
     struct mux *mux; /* NULL: none, or it is over */
     const struct mux_channel_events *events;
     void *arg;
-    struct mux_channel *next;        /* of those with something to send */
-    struct mux_item *first, **last;  /* to be sent, oldest first */
-    size_t n_unsent;                 /* bytes of these items */
+    struct mux_channel *next, **link; /* of those with something to send; link NULL: not there */
+    struct mux_item *first, **last;   /* to be sent, oldest first */
+    size_t n_unsent;                  /* bytes of these items */
     uint32_t number;
     uint32_t n_may_send, n_may_come; /* bytes that the other side takes now, and this one */
     uint32_t n_took;                 /* taken by the user, and not told yet */
-    uint8_t is_queued, must_open, must_end, has_ended, peer_has_ended;
+    uint8_t must_open, must_end;     /* this is to be sent */
+    uint8_t has_ended, peer_has_ended;
 };
 
-/* Connect to a driver.  Returns before that is done: channels can be opened at once, and wait. */
+/* Connect to a driver.  Returns before that is done: channels can be opened at once, and wait.  A
+ * connect that fails is told by `ended`, from the loop. */
 int mux_connect(uv_loop_t *loop, const struct sockaddr *to, const struct mux_events *events,
                 void *arg, struct mux **out, struct err *err);
 
-/* Take over a connected socket, `fd`, whose first bytes were a greeting's (MUX_MAGIC).  On failure
- * fd stays the caller's. */
+/* Take over a connected socket, `fd`, whose first bytes were piece_magic; mux_feed brings what has
+ * come behind them.  On failure fd is closed. */
 int mux_accept(uv_loop_t *loop, int fd, const struct mux_events *events, void *arg,
                struct mux **out, struct err *err);
+void mux_feed(struct mux *m, const void *data, size_t len);
 
 /* No channel is opened or offered any more.  Once the last one is over and all has left, the
  * connection is closed politely.  There are no more callbacks of the mux, only of channels. */
@@ -103,9 +95,8 @@ void mux_close(struct mux *m);
 /* Close at once: each channel hears `ended`, the mux's user nothing more. */
 void mux_abort(struct mux *m);
 
-int mux_n_channels(const struct mux *m); /* open or waiting */
-int mux_n_waiting(const struct mux *m);  /* offered and not taken */
-uv_tcp_t *mux_socket(struct mux *m);
+int mux_n_waiting(const struct mux *m); /* channels offered and not taken */
+uv_tcp_t *mux_socket(struct mux *m);    /* to ask it for its addresses */
 
 const char *mux_peer(const struct mux *m);         /* "10.0.0.2:41234" */
 const char *mux_peer_number(const struct mux *m);  /* "10.0.0.2" */
@@ -120,6 +111,10 @@ int mux_open(struct mux *m, struct mux_channel *ch, const struct mux_channel_eve
  * loop.  Done may call mux_send, and nothing else of this mux. */
 void mux_send(struct mux_channel *ch, const void *data, size_t len, void (*done)(void *owner),
               void *owner);
+
+/* The other end, for messages: "10.0.0.1:7000" of a driver, "10.0.0.2:41234 (relayed 3)" of a rank
+ * behind a relay. */
+void mux_name(const struct mux_channel *ch, char out[ADDR_TEXT]);
 
 /* Bytes that wait in this channel. */
 size_t mux_n_unsent(const struct mux_channel *ch);

@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "net/piece.h"
 
 enum { KEEPALIVE_S = 15, READ_BYTES = 64 << 10, LINGER_LOOKS = 8 };
 
@@ -52,6 +53,7 @@ static void close_handles(struct stream *s)
     if (s->state == STREAM_CLOSED)
         return;
     s->state = STREAM_CLOSED;
+    mux_drop(&s->channel);
     uv_close((uv_handle_t *)&s->tcp, stream_on_closed);
     uv_close((uv_handle_t *)&s->linger, stream_on_closed);
 }
@@ -60,7 +62,8 @@ static void stream_ended(struct stream *s, const struct err *why)
 {
     if (s->state == STREAM_OPEN) {
         s->state = STREAM_ENDED;
-        uv_read_stop((uv_stream_t *)&s->tcp);
+        if (!s->is_channel)
+            uv_read_stop((uv_stream_t *)&s->tcp);
         s->events->ended(s->arg, why);
     }
 }
@@ -90,6 +93,44 @@ static void stream_on_alloc(uv_handle_t *h, size_t suggested, uv_buf_t *buf)
     *buf = uv_buf_init(xmalloc(READ_BYTES), READ_BYTES);
 }
 
+/* ---- a relay's greeting ---- */
+
+void stream_await_greeting(struct stream *s,
+                           void (*greeted)(void *arg, const void *rest, size_t len), void *arg)
+{
+    s->greeted = greeted;
+    s->greeted_arg = arg;
+}
+
+/* The bytes are no greeting, or not only.  Those that came before are the same as the magic's. */
+static void hand_first(struct stream *s, const uint8_t *data, size_t len)
+{
+    const size_t n = s->n_greeting;
+
+    s->greeted = NULL;
+    if (n > 0)
+        s->events->bytes(s->arg, piece_magic, n);
+    if (len > 0 && s->state == STREAM_OPEN)
+        s->events->bytes(s->arg, data, len);
+}
+
+static void take_first(struct stream *s, const uint8_t *data, size_t len)
+{
+    void (*greeted)(void *, const void *, size_t) = s->greeted;
+    size_t n = 0;
+
+    while (n < len && s->n_greeting + n < PIECE_MAGIC && data[n] == piece_magic[s->n_greeting + n])
+        n++;
+    if (s->n_greeting + n == PIECE_MAGIC) {
+        s->greeted = NULL;
+        greeted(s->greeted_arg, data + n, len - n);
+    } else if (n < len) {
+        hand_first(s, data, len);
+    } else {
+        s->n_greeting += n;
+    }
+}
+
 static void stream_on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
 {
     struct stream *s = tcp->data;
@@ -98,6 +139,8 @@ static void stream_on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
         close_handles(s);
     else if (n < 0)
         stream_failed(s, (int)n, "read");
+    else if (n > 0 && s->state == STREAM_OPEN && s->greeted)
+        take_first(s, (uint8_t *)buf->base, (size_t)n);
     else if (n > 0 && s->state == STREAM_OPEN)
         s->events->bytes(s->arg, buf->base, (size_t)n);
     free(buf->base);
@@ -127,6 +170,60 @@ int stream_start(struct stream *s, struct err *err)
     return 0;
 }
 
+/* ---- over a channel ---- */
+
+static void stream_on_channel_bytes(void *arg, const void *data, size_t len)
+{
+    struct stream *s = arg;
+
+    if (s->state == STREAM_OPEN)
+        s->events->bytes(s->arg, data, len);
+    mux_took(&s->channel, len);
+}
+
+static void stream_on_channel_ended(void *arg, const struct err *why)
+{
+    struct stream *s = arg;
+
+    if (s->state == STREAM_LINGERING)
+        close_handles(s);
+    else
+        stream_ended(s, why);
+}
+
+static void stream_on_channel_over(void *arg) { close_handles(arg); }
+
+int stream_start_over(struct stream *s, struct mux *m, struct err *err)
+{
+    static const struct mux_channel_events events = {
+        stream_on_channel_bytes, stream_on_channel_ended, stream_on_channel_over};
+    int rc = mux_open(m, &s->channel, &events, s, err);
+
+    if (rc < 0)
+        return rc;
+    s->is_channel = 1;
+    mux_name(&s->channel, s->peer);
+    snprintf(s->peer_number, sizeof s->peer_number, "%s", mux_peer_number(m));
+    snprintf(s->local_number, sizeof s->local_number, "%s", mux_local_number(m));
+    return 0;
+}
+
+/* ---- sending ---- */
+
+size_t stream_n_unsent(const struct stream *s)
+{
+    return s->is_channel ? mux_n_unsent(&s->channel)
+                         : uv_stream_get_write_queue_size((const uv_stream_t *)&s->tcp);
+}
+
+size_t stream_try(struct stream *s, const void *data, size_t len)
+{
+    uv_buf_t buf = uv_buf_init((char *)data, (unsigned)len);
+    int n = s->state == STREAM_OPEN && len > 0 ? uv_try_write((uv_stream_t *)&s->tcp, &buf, 1) : 0;
+
+    return n > 0 ? (size_t)n : 0;
+}
+
 static void stream_on_written(uv_write_t *req, int status)
 {
     struct pending_write *w = container_of(req, struct pending_write, req);
@@ -145,7 +242,7 @@ static void stream_on_written(uv_write_t *req, int status)
 int stream_send(struct stream *s, const void *data, size_t len, void (*done)(void *owner),
                 void *owner, struct err *err)
 {
-    size_t waiting = uv_stream_get_write_queue_size((uv_stream_t *)&s->tcp);
+    const size_t waiting = stream_n_unsent(s);
     uv_buf_t buf = uv_buf_init((char *)data, (unsigned)len);
     struct pending_write *w;
     int rc;
@@ -156,6 +253,10 @@ int stream_send(struct stream *s, const void *data, size_t len, void (*done)(voi
             return err_set(err, ERR_PEER, "the connection to %s is closed", s->peer);
         return err_set(err, ERR_PEER, "%s does not read: %zu bytes wait for it, at most %zu may",
                        s->peer, waiting + len, s->queue_limit);
+    }
+    if (s->is_channel) {
+        mux_send(&s->channel, data, len, done, owner);
+        return 0;
     }
     w = xcalloc(1, sizeof *w);
     w->stream = s;
@@ -174,7 +275,7 @@ int stream_send(struct stream *s, const void *data, size_t len, void (*done)(voi
 static void on_linger_look(uv_timer_t *t)
 {
     struct stream *s = t->data;
-    const size_t unsent = uv_stream_get_write_queue_size((uv_stream_t *)&s->tcp);
+    const size_t unsent = stream_n_unsent(s);
 
     s->n_quiet = unsent < s->n_unsent ? 0 : s->n_quiet + 1;
     s->n_unsent = unsent;
@@ -188,18 +289,25 @@ static void on_shutdown(uv_shutdown_t *req, int status)
     (void)status; /* what follows is the peer's close, an error of it, or the timer */
 }
 
+static int stream_shut(struct stream *s)
+{
+    if (!s->is_channel)
+        return uv_shutdown(&s->shutdown, (uv_stream_t *)&s->tcp, on_shutdown);
+    mux_end(&s->channel);
+    return 0;
+}
+
 void stream_close(struct stream *s, int linger_ms)
 {
     const uint64_t look_ms = (uint64_t)max_i64(linger_ms / LINGER_LOOKS, 1);
 
     if (s->state == STREAM_CLOSED || (s->state == STREAM_LINGERING && linger_ms > 0))
         return;
-    if (s->state != STREAM_OPEN || linger_ms <= 0 ||
-        uv_shutdown(&s->shutdown, (uv_stream_t *)&s->tcp, on_shutdown) < 0) {
+    if (s->state != STREAM_OPEN || linger_ms <= 0 || stream_shut(s) < 0) {
         close_handles(s);
         return;
     }
     s->state = STREAM_LINGERING;
-    s->n_unsent = uv_stream_get_write_queue_size((uv_stream_t *)&s->tcp);
+    s->n_unsent = stream_n_unsent(s);
     uv_timer_start(&s->linger, on_linger_look, look_ms, look_ms);
 }

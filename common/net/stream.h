@@ -1,11 +1,12 @@
-/* stream - bytes in and out of one TCP socket.
+/* stream - bytes in and out of one TCP socket, or of one channel of such a socket (net/mux.h).
  *
  * This is the lowest layer of a connection; conn.h puts frames on top of it.  tls.h stands between
  * the two, with the same calls and callbacks.  No higher layer looks at the socket.
  *
  * Life:    stream_init -> (uv_accept or uv_tcp_connect on .tcp) -> stream_start -> send, bytes ...
  *          -> stream_close -> the loop runs on -> `gone`.  From stream_init on, stream_close is
- *          needed, and the memory must stay until `gone`.
+ *          needed, and the memory must stay until `gone`.  Over a channel stream_start_over comes
+ *          in the place of the connecting and of stream_start.
  * Threads: the loop's.
  * Errors:  ERR_IO; ERR_PEER when the other side broke off. */
 #ifndef NET_STREAM_H
@@ -17,6 +18,7 @@
 
 #include "base/err.h"
 #include "net/addr.h"
+#include "net/mux.h"
 
 struct stream_events {
     void (*bytes)(void *arg, const void *data, size_t len); /* borrowed for the call */
@@ -34,6 +36,12 @@ struct stream {
     uv_tcp_t tcp;
     uv_timer_t linger;
     uv_shutdown_t shutdown;
+    struct mux_channel channel; /* in the place of tcp */
+    int is_channel;
+    /* Look for a relay's greeting in the first bytes: net/piece.h.  NULL: not, or not any more. */
+    void (*greeted)(void *arg, const void *rest, size_t len);
+    void *greeted_arg;
+    size_t n_greeting; /* bytes of its magic that have come */
     const struct stream_events *events;
     void *arg;
     enum stream_state state;
@@ -49,6 +57,21 @@ int stream_init(struct stream *s, uv_loop_t *loop, size_t queue_limit,
 
 /* The socket is connected: set it up (no delay, keepalive) and begin to read. */
 int stream_start(struct stream *s, struct err *err);
+
+/* The same over a channel of `m`: a new one, or on the accepting side the one that has waited
+ * longest.  ERR_PEER. */
+int stream_start_over(struct stream *s, struct mux *m, struct err *err);
+
+/* Before any bytes: if the first ones are a relay's, call greeted(arg, rest, len) once, with what
+ * has come behind piece_magic.  No other callback but `gone` follows. */
+void stream_await_greeting(struct stream *s,
+                           void (*greeted)(void *arg, const void *rest, size_t len), void *arg);
+
+/* Bytes that wait to be sent. */
+size_t stream_n_unsent(const struct stream *s);
+
+/* Not over a channel: send what the socket takes at once, and return how much that is. */
+size_t stream_try(struct stream *s, const void *data, size_t len);
 
 /* Queue `data`, borrowed until done(owner), which always comes once, also on failure.  Fails with
  * ERR_PEER when more than queue_limit bytes would wait: the other side does not read. */

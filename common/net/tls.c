@@ -71,10 +71,7 @@ static int tls_flush(struct tls *t, struct err *err)
     return stream_send(&t->stream, s->data.data, s->data.len, on_sent, s, err);
 }
 
-static size_t n_in_stream(const struct tls *t)
-{
-    return uv_stream_get_write_queue_size((const uv_stream_t *)&t->stream.tcp);
-}
+static size_t n_in_stream(const struct tls *t) { return stream_n_unsent(&t->stream); }
 
 static void drop_first(struct tls *t)
 {
@@ -458,16 +455,29 @@ int tls_init(struct tls *t, uv_loop_t *loop, const struct tls_context *context, 
     return stream_init(&t->stream, loop, limit, &below, t, err);
 }
 
-int tls_start(struct tls *t, struct err *err)
+/* The stream has begun: a follower speaks first. */
+static int tls_speak(struct tls *t, struct err *err)
 {
-    int rc = stream_start(&t->stream, err);
-
-    if (rc < 0 || !t->context || t->context->role == TLS_DRIVER)
-        return rc;
+    if (!t->context || t->context->role == TLS_DRIVER)
+        return 0;
     t->ssl = tls_library_ssl(t);
     if (!t->ssl)
         return err_set(err, ERR_NOMEM, "no TLS object for %s", t->stream.peer);
     ERR_clear_error();
     SSL_do_handshake(t->ssl); /* a failure shows when the peer's answer comes */
     return tls_flush(t, err);
+}
+
+int tls_start(struct tls *t, struct err *err)
+{
+    int rc = stream_start(&t->stream, err);
+
+    return rc < 0 ? rc : tls_speak(t, err);
+}
+
+int tls_start_over(struct tls *t, struct mux *m, struct err *err)
+{
+    int rc = stream_start_over(&t->stream, m, err);
+
+    return rc < 0 ? rc : tls_speak(t, err);
 }

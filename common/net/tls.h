@@ -1,4 +1,4 @@
-/* tls - bytes in and out of one TCP socket, only with peers that hold the secret.
+/* tls - bytes in and out of one stream, only with peers that hold the secret.
  *
  * A layer over stream.h with its calls and callbacks: TLS 1.3 with a key known to both sides
  * (RFC 8446 section 2.2, psk_dhe_ke: recorded traffic stays unreadable even when the key is stolen
@@ -87,6 +87,7 @@ struct tls {
 int tls_init(struct tls *t, uv_loop_t *loop, const struct tls_context *context, size_t queue_limit,
              const struct tls_events *events, void *arg, struct err *err);
 int tls_start(struct tls *t, struct err *err);
+int tls_start_over(struct tls *t, struct mux *m, struct err *err); /* as stream_start_over */
 int tls_send(struct tls *t, const void *data, size_t len, void (*done)(void *owner), void *owner,
              struct err *err);
 void tls_close(struct tls *t, int linger_ms);

@@ -1,0 +1,666 @@
+/* Tests of mux: windows hold up no other channel, pieces may come in any parts, whatever is not in
+ * order ends the connection with one error, channels end in every order, and a connection's end is
+ * the end of each. */
+#include "mux_party.h"
+
+#include "base/clock.h"
+
+/* ---- a side and raw bytes ---- */
+
+struct wire { /* bytes to be sent */
+    uint8_t data[1 << 20];
+    size_t n;
+};
+
+static struct wire wire;
+
+static void wire_greet(void)
+{
+    uint8_t greeting[PIECE_GREETING];
+
+    piece_greet(PIECE_CONNECTS, greeting);
+    memcpy(wire.data, greeting + PIECE_MAGIC,
+           PIECE_GREETING - PIECE_MAGIC); /* the magic was read */
+    wire.n = PIECE_GREETING - PIECE_MAGIC;
+}
+
+static void wire_put(uint32_t channel, enum piece_kind kind, uint32_t len)
+{
+    piece_put(&(struct piece){channel, kind, len}, wire.data + wire.n);
+    wire.n += PIECE_HEADER;
+    if (kind == PIECE_DATA) {
+        memcpy(wire.data + wire.n, pattern, len);
+        wire.n += len;
+    }
+}
+
+static void wire_credit(uint32_t channel, uint32_t n)
+{
+    wire_put(channel, PIECE_CREDIT, PIECE_CREDIT_LEN);
+    piece_put_number(n, wire.data + wire.n);
+    wire.n += PIECE_CREDIT_LEN;
+}
+
+static void wire_send(uv_loop_t *loop, int fd, size_t step)
+{
+    for (size_t i = 0; i < wire.n; i += step) {
+        const size_t n = wire.n - i < step ? wire.n - i : step;
+
+        assert_int_equal(send(fd, wire.data + i, n, MSG_NOSIGNAL), (ssize_t)n);
+        mux_turn(loop, 2);
+    }
+    wire.n = 0;
+}
+
+/* Read one piece, and the bytes behind its header. */
+static struct piece read_piece(uv_loop_t *loop, int fd, uint8_t *data)
+{
+    uint8_t head[PIECE_HEADER];
+    struct piece p;
+    struct err err;
+
+    for (int i = 0; recv(fd, head, sizeof head, MSG_PEEK) < PIECE_HEADER; i++) {
+        assert_true(i < 1000);
+        mux_turn(loop, 1);
+    }
+    assert_int_equal(read(fd, head, sizeof head), sizeof head);
+    assert_int_equal(piece_get(head, &p, &err), 0);
+    for (uint32_t n = 0; n < p.len; mux_turn(loop, 1)) {
+        const ssize_t part = recv(fd, data + n, p.len - n, 0);
+
+        n += part > 0 ? (uint32_t)part : 0;
+    }
+    return p;
+}
+
+static void expect_piece(uv_loop_t *loop, int fd, uint32_t channel, enum piece_kind kind)
+{
+    uint8_t data[PIECE_MAX];
+    const struct piece p = read_piece(loop, fd, data);
+
+    assert_int_equal(p.kind, kind);
+    assert_int_equal(p.channel, channel);
+    if (kind == PIECE_CREDIT)
+        assert_int_equal(piece_get_number(data), MUX_WINDOW);
+}
+
+static void expect_greeting(int fd)
+{
+    uint8_t greeting[PIECE_GREETING], want[PIECE_GREETING];
+
+    assert_int_equal(read(fd, greeting, sizeof greeting), sizeof greeting);
+    piece_greet(PIECE_ACCEPTS, want);
+    assert_memory_equal(greeting, want, sizeof want);
+}
+
+/* The same pieces, whole and byte by byte. */
+static void test_parts(void **state)
+{
+    static const size_t steps[] = {1, 3, 7, 1 << 20};
+
+    for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+        struct party p;
+        int fd = party_accept(&p, *state), n_done = 0;
+        size_t sent = 0;
+
+        wire_greet();
+        wire_put(1, PIECE_OPEN, 0);
+        wire_put(3, PIECE_OPEN, 0);
+        wire_send(*state, fd, steps[i]);
+        wire_put(3, PIECE_DATA, 100);
+        wire_put(1, PIECE_DATA, 256);
+        wire_put(1, PIECE_DATA, 44);
+        wire_put(3, PIECE_END, 0);
+        wire_send(*state, fd, steps[i]);
+        assert_int_equal(p.n_offered, 2);
+        assert_int_equal(p.line[0].n_bytes, 300);
+        assert_int_equal(p.line[1].n_bytes, 100);
+        assert_int_equal(p.line[1].n_ends, 1);
+        expect_greeting(fd);
+        expect_piece(*state, fd, 1, PIECE_CREDIT);
+        expect_piece(*state, fd, 3, PIECE_CREDIT);
+        line_send(&p.line[1], &sent, 10, &n_done);
+        mux_end(&p.line[1].ch);
+        expect_piece(*state, fd, 3, PIECE_DATA);
+        expect_piece(*state, fd, 3, PIECE_END);
+        assert_true(p.line[1].is_over && n_done == 1);
+        assert_int_equal(n_channels_of(p.mux), 1);
+        mux_abort(p.mux);
+        assert_true(p.line[0].is_broken && !p.is_ended);
+        mux_turn(*state, 5);
+        close(fd);
+    }
+}
+
+/* The accepting side sends no more than was granted. */
+static void test_send_window(void **state)
+{
+    static uint8_t data[PIECE_MAX];
+    struct party p;
+    int fd = party_accept(&p, *state), n_done = 0;
+    size_t sent = 0, come = 0;
+
+    wire_greet();
+    wire_put(1, PIECE_OPEN, 0);
+    wire_send(*state, fd, 1 << 20);
+    expect_greeting(fd);
+    expect_piece(*state, fd, 1, PIECE_CREDIT);
+    line_send(&p.line[0], &sent, MUX_WINDOW + 1000, &n_done);
+    while (come < MUX_WINDOW)
+        come += read_piece(*state, fd, data).len;
+    mux_turn(*state, 20);
+    assert_true(recv(fd, data, 1, MSG_PEEK) < 0);
+    assert_int_equal(mux_n_unsent(&p.line[0].ch), 1000);
+    wire_credit(1, 400);
+    wire_send(*state, fd, 1 << 20);
+    assert_int_equal(read_piece(*state, fd, data).len, 400);
+    wire_credit(1, MUX_WINDOW);
+    wire_send(*state, fd, 1 << 20);
+    assert_int_equal(read_piece(*state, fd, data).len, 600);
+    assert_int_equal(n_done, 1);
+    mux_abort(p.mux);
+    mux_turn(*state, 5);
+    close(fd);
+}
+
+struct bad {
+    uint32_t channel;
+    int kind;
+    uint32_t len;
+    const char *says;
+};
+
+/* Each comes on a connection with channel 2, which is taken, and channel 4, which waits. */
+static const struct bad bads[] = {
+    {2, 0, 0, "a piece of kind 0, want 1 to 5"},
+    {2, 6, 0, "a piece of kind 6, want 1 to 5"},
+    {2, 255, 0xffffff, "a piece of kind 255"},
+    {0, PIECE_OPEN, 0, "a piece (open) of channel 0"},
+    {6, PIECE_OPEN, 1, "a piece (open) of 1 bytes, want 0 to 0"},
+    {4, PIECE_OPEN, 0, "it opens channel 4 after channel 4"},
+    {1, PIECE_OPEN, 0, "it opens channel 1 after channel 4"},
+    {2, PIECE_DATA, 0, "a piece (data) of 0 bytes, want 1 to 16384"},
+    {2, PIECE_DATA, PIECE_MAX + 1, "a piece (data) of 16385 bytes, want 1 to 16384"},
+    {5, PIECE_DATA, 1, "channel 5, which was not opened"},
+    {4, PIECE_DATA, 1, "it sends on channel 4, which was not taken yet"},
+    {4, PIECE_CREDIT, 4, "it sends on channel 4, which was not taken yet"},
+    {2, PIECE_CREDIT, 3, "a piece (credit) of 3 bytes, want 4 to 4"},
+    {2, PIECE_CREDIT, 4, "it grants channel 2 1 bytes more than 262144, at most 262144"},
+    {2, PIECE_END, 1, "a piece (end) of 1 bytes"},
+    {2, PIECE_BREAK, 9, "a piece (break) of 9 bytes"},
+};
+
+static void test_bad_pieces(void **state)
+{
+    for (size_t i = 0; i < ARRAY_LEN(bads); i++) {
+        struct party p;
+        int fd = party_accept(&p, *state);
+
+        wire_greet();
+        wire_put(2, PIECE_OPEN, 0);
+        wire_send(*state, fd, 1 << 20);
+        p.is_shy = 1;
+        wire_put(4, PIECE_OPEN, 0);
+        piece_put(&(struct piece){bads[i].channel, (enum piece_kind)bads[i].kind, bads[i].len},
+                  wire.data + wire.n);
+        wire.n += PIECE_HEADER;
+        piece_put_number(1, wire.data + wire.n);
+        wire.n += 4;
+        wire_send(*state, fd, 1 << 20);
+        assert_true(p.is_ended);
+        assert_int_equal(p.status, UV_EPROTO);
+        assert_int_equal(p.why.code, ERR_PROTO);
+        assert_true(p.line[0].is_broken);
+        assert_string_equal(p.line[0].why.msg, p.why.msg);
+        if (!strstr(p.why.msg, bads[i].says) || strncmp(p.why.msg, "the relay at ", 13) != 0)
+            fail_msg("\"%s\" is not in: %s", bads[i].says, p.why.msg);
+        mux_turn(*state, 5);
+        close(fd);
+    }
+}
+
+static void expect_end(void **state, int fd, struct party *p, int code, const char *says)
+{
+    wire_send(*state, fd, 1 << 20);
+    assert_true(p->is_ended);
+    assert_int_equal(p->why.code, code);
+    if (!strstr(p->why.msg, says))
+        fail_msg("\"%s\" is not in: %s", says, p->why.msg);
+    mux_turn(*state, 5);
+    close(fd);
+}
+
+/* More than is granted, more after the end, and too many channels. */
+static void test_bad_order(void **state)
+{
+    struct party p;
+    int fd = party_accept(&p, *state);
+
+    wire_greet();
+    wire_put(1, PIECE_OPEN, 0);
+    wire_send(*state, fd, 1 << 20);
+    p.line[0].is_lazy = 1;
+    for (int i = 0; i < MUX_WINDOW / PIECE_MAX; i++) {
+        wire_put(1, PIECE_DATA, PIECE_MAX);
+        wire_send(*state, fd, 1 << 20);
+    }
+    assert_int_equal(p.line[0].n_bytes, MUX_WINDOW);
+    wire_put(1, PIECE_DATA, 1);
+    expect_end(state, fd, &p, ERR_PROTO, "it sends 1 bytes on channel 1, which may have 0");
+
+    fd = party_accept(&p, *state);
+    wire_greet();
+    wire_put(1, PIECE_OPEN, 0);
+    wire_send(*state, fd, 1 << 20);
+    wire_put(1, PIECE_END, 0);
+    wire_put(1, PIECE_DATA, 1);
+    expect_end(state, fd, &p, ERR_PROTO, "it goes on after the end of channel 1");
+
+    fd = party_accept(&p, *state);
+    p.is_shy = 1;
+    wire_greet();
+    for (uint32_t i = 0; i < MUX_MAX_CHANNELS; i++)
+        wire_put(1 + i, PIECE_OPEN, 0);
+    wire_send(*state, fd, 1 << 14);
+    assert_int_equal(mux_n_waiting(p.mux), MUX_MAX_CHANNELS);
+    wire_put(5000, PIECE_OPEN, 0);
+    expect_end(state, fd, &p, ERR_PROTO, "it opens more than 1024 channels");
+}
+
+/* A peer that opens and ends channels again and again, and reads nothing, is not given memory for
+ * ever. */
+static void test_flood(void **state)
+{
+    struct party p;
+    int fd = party_accept(&p, *state);
+    uint32_t number = 0;
+
+    p.is_shy = 1;
+    wire_greet();
+    while (!p.is_ended && number < 1 << 20) {
+        for (int i = 0; i < 100; i++) {
+            wire_put(++number, PIECE_OPEN, 0);
+            wire_put(number, PIECE_END, 0);
+        }
+        send(fd, wire.data, wire.n, MSG_NOSIGNAL);
+        wire.n = 0;
+        mux_turn(*state, 2);
+    }
+    assert_true(p.is_ended);
+    assert_non_null(strstr(p.why.msg, "it does not read"));
+    mux_turn(*state, 5);
+    close(fd);
+}
+
+static void test_greetings(void **state)
+{
+    static const struct {
+        uint8_t rest[4];
+        int code;
+        const char *says;
+    } cases[] = {
+        {{2, 1, 0, 0}, ERR_UNSUPPORTED, "version 2 of the relays' protocol and this side 1"},
+        {{1, 3, 0, 0}, ERR_PROTO, "its greeting ends with 03 00 00, want 01 00 00"},
+        {{1, 1, 0, 1}, ERR_PROTO, "its greeting ends with 01 00 01, want 01 00 00"},
+        {{1, 2, 0, 0}, ERR_PEER, "connected the socket with itself"},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct party p;
+        int fd = party_accept(&p, *state);
+
+        memcpy(wire.data, cases[i].rest, 4);
+        wire.n = 4;
+        wire_send(*state, fd, 1);
+        expect_greeting(fd);
+        expect_end(state, fd, &p, cases[i].code, cases[i].says);
+    }
+}
+
+/* ---- both sides ---- */
+
+struct couple {
+    struct party relay, driver;
+    uv_tcp_t listening;
+    uv_loop_t *loop;
+    int accepted; /* the driver's socket */
+};
+
+static void on_couple_connection(uv_stream_t *s, int status)
+{
+    struct couple *c = s->data;
+    uv_tcp_t *tcp = calloc(1, sizeof *tcp);
+    uv_os_fd_t fd;
+
+    assert_int_equal(status, 0);
+    uv_tcp_init(c->loop, tcp);
+    assert_int_equal(uv_accept(s, (uv_stream_t *)tcp), 0);
+    assert_int_equal(uv_fileno((uv_handle_t *)tcp, &fd), 0);
+    c->accepted = dup(fd);
+    uv_close((uv_handle_t *)tcp, (uv_close_cb)free);
+}
+
+static void couple_open(struct couple *c, uv_loop_t *loop)
+{
+    struct sockaddr_storage sa;
+    uint8_t magic[PIECE_MAGIC];
+    int len = sizeof sa;
+    struct err err;
+
+    memset(c, 0, sizeof *c);
+    c->loop = loop;
+    c->accepted = -1;
+    uv_tcp_init(loop, &c->listening);
+    c->listening.data = c;
+    uv_ip4_addr("127.0.0.1", 0, (struct sockaddr_in *)&sa);
+    assert_int_equal(uv_tcp_bind(&c->listening, (struct sockaddr *)&sa, 0), 0);
+    assert_int_equal(uv_listen((uv_stream_t *)&c->listening, 1, on_couple_connection), 0);
+    assert_int_equal(uv_tcp_getsockname(&c->listening, (struct sockaddr *)&sa, &len), 0);
+    assert_int_equal(
+        mux_connect(loop, (struct sockaddr *)&sa, &party_events, &c->relay, &c->relay.mux, &err),
+        0);
+    while (c->accepted < 0 || read(c->accepted, magic, sizeof magic) < 0)
+        uv_run(loop, UV_RUN_NOWAIT);
+    assert_int_equal(mux_accept(loop, c->accepted, &party_events, &c->driver, &c->driver.mux, &err),
+                     0);
+    run_until(loop, &c->relay.is_ready);
+}
+
+static void couple_close(struct couple *c)
+{
+    if (c->relay.mux)
+        mux_close(c->relay.mux);
+    if (c->driver.mux)
+        mux_close(c->driver.mux);
+    uv_close((uv_handle_t *)&c->listening, NULL);
+}
+
+static void until_bytes(struct couple *c, const struct line *l, size_t n)
+{
+    const int64_t start = clock_mono_ns();
+
+    while (l->n_bytes < n) {
+        uv_run(c->loop, UV_RUN_NOWAIT);
+        assert_true(clock_since_s(start) < 1e-3 * DEADLINE_MS);
+    }
+    assert_int_equal(l->n_bytes, n);
+}
+
+static struct line *couple_line(struct couple *c, struct line **other)
+{
+    struct line *l = party_open(&c->relay);
+    const int n = c->driver.n_lines;
+
+    while (c->driver.n_lines == n)
+        uv_run(c->loop, UV_RUN_NOWAIT);
+    *other = &c->driver.line[n];
+    return l;
+}
+
+/* One channel's user takes nothing; the other channels go on, in both directions. */
+static void test_lazy_reader(void **state)
+{
+    struct line *a[2], *b[2];
+    static struct couple c;
+    size_t sent[3] = {0};
+    int n_done = 0;
+
+    couple_open(&c, *state);
+    for (int i = 0; i < 2; i++)
+        a[i] = couple_line(&c, &b[i]);
+    b[0]->is_lazy = 1;
+    for (int i = 0; i < 16; i++) {
+        line_send(a[0], &sent[0], MUX_WINDOW, &n_done);
+        line_send(a[1], &sent[1], MUX_WINDOW, &n_done);
+        line_send(b[1], &sent[2], MUX_WINDOW, &n_done);
+    }
+    until_bytes(&c, b[1], 16 * MUX_WINDOW);
+    until_bytes(&c, a[1], 16 * MUX_WINDOW);
+    until_bytes(&c, b[0], MUX_WINDOW);
+    mux_turn(*state, 20);
+    assert_int_equal(b[0]->n_bytes, MUX_WINDOW);
+    assert_int_equal(mux_n_unsent(&a[0]->ch), 15 * MUX_WINDOW);
+    b[0]->is_lazy = 0;
+    mux_took(&b[0]->ch, MUX_WINDOW);
+    until_bytes(&c, b[0], 16 * MUX_WINDOW);
+    mux_turn(*state, 5);
+    assert_int_equal(n_done, 48);
+    couple_close(&c);
+    mux_drop(&a[0]->ch);
+    mux_drop(&a[1]->ch);
+    mux_turn(*state, 20);
+    assert_true(b[0]->is_broken && b[1]->is_broken);
+}
+
+/* Bytes that wait for a channel which the other side has not taken come once it is taken. */
+static void test_waits(void **state)
+{
+    static struct couple c;
+    struct line *l;
+    size_t sent = 0;
+    int n_done = 0;
+
+    couple_open(&c, *state);
+    c.driver.is_shy = 1;
+    l = party_open(&c.relay);
+    line_send(l, &sent, 1000, &n_done);
+    mux_end(&l->ch);
+    mux_turn(*state, 20);
+    assert_int_equal(c.driver.n_offered, 1);
+    assert_int_equal(mux_n_unsent(&l->ch), 1000);
+    party_open(&c.driver);
+    until_bytes(&c, &c.driver.line[0], 1000);
+    run_until(*state, &c.driver.line[0].n_ends);
+    mux_end(&c.driver.line[0].ch);
+    run_until(*state, &l->is_over);
+    run_until(*state, &c.driver.line[0].is_over);
+    couple_close(&c);
+}
+
+/* Both sides end, drop, or one of each, in each order; nothing is heard after a drop. */
+static void test_closing(void **state)
+{
+    for (int how = 0; how < 8; how++) {
+        const int drops_a = how & 1, drops_b = how & 2, is_at_once = how & 4;
+        static struct couple c;
+        struct line *a, *b;
+        size_t sent = 0;
+        int n_done = 0;
+
+        couple_open(&c, *state);
+        a = couple_line(&c, &b);
+        line_send(a, &sent, 5000, &n_done);
+        if (drops_a)
+            mux_drop(&a->ch);
+        else
+            mux_end(&a->ch);
+        assert_int_equal(n_done, drops_a != 0);
+        if (!is_at_once)
+            mux_turn(*state, 20);
+        if (!is_at_once && !drops_a)
+            assert_true(b->n_ends == 1 && b->n_bytes == 5000);
+        if (!is_at_once && drops_a)
+            assert_true(b->is_broken && strstr(b->why.msg, "has broken channel 1 off"));
+        if (drops_b)
+            mux_drop(&b->ch);
+        else
+            mux_end(&b->ch);
+        mux_turn(*state, 20);
+        assert_int_equal(a->is_over, !drops_a && (!drops_b || !is_at_once));
+        assert_int_equal(a->is_broken, !drops_a && drops_b && is_at_once);
+        assert_int_equal(b->is_over, !drops_a && !drops_b);
+        assert_int_equal(n_channels_of(c.relay.mux), 0);
+        assert_int_equal(n_channels_of(c.driver.mux), 0);
+        assert_int_equal(n_done, 1);
+        couple_close(&c);
+        mux_turn(*state, 20);
+        assert_false(c.relay.is_ended || c.driver.is_ended);
+    }
+}
+
+/* Channels that come and go leave nothing behind, also if they never left this side. */
+static void test_again(void **state)
+{
+    struct mux_channel never = {0};
+    static struct couple c;
+    struct err err;
+
+    couple_open(&c, *state);
+    for (int i = 0; i < 3 * MUX_MAX_CHANNELS; i++) {
+        struct line *a, *b;
+
+        assert_int_equal(mux_open(c.relay.mux, &never, &line_events, &never, &err), 0);
+        mux_drop(&never);
+        c.relay.n_lines = c.driver.n_lines = 0;
+        memset(c.relay.line, 0, sizeof c.relay.line);
+        memset(c.driver.line, 0, sizeof c.driver.line);
+        a = couple_line(&c, &b);
+        mux_drop(i % 2 ? &a->ch : &b->ch);
+        mux_turn(*state, 3);
+        assert_true(i % 2 ? b->is_broken : a->is_broken);
+    }
+    assert_int_equal(c.driver.n_offered, 3 * MUX_MAX_CHANNELS);
+    assert_int_equal(n_channels_of(c.driver.mux), 0);
+    couple_close(&c);
+}
+
+static void test_most_channels(void **state)
+{
+    static struct mux_channel many[MUX_MAX_CHANNELS + 1];
+    static struct couple c;
+    struct err err;
+
+    couple_open(&c, *state);
+    c.driver.is_shy = 1;
+    for (int i = 0; i < MUX_MAX_CHANNELS; i++)
+        assert_int_equal(mux_open(c.relay.mux, &many[i], &line_events, &many[i], &err), 0);
+    assert_int_equal(mux_open(c.relay.mux, &many[MUX_MAX_CHANNELS], &line_events, NULL, &err),
+                     ERR_PEER);
+    assert_non_null(strstr(err.msg, "carries 1024 ranks"));
+    mux_turn(*state, 20);
+    assert_int_equal(mux_n_waiting(c.driver.mux), MUX_MAX_CHANNELS);
+    for (int i = 0; i < MUX_MAX_CHANNELS; i++)
+        mux_drop(&many[i]);
+    mux_turn(*state, 20);
+    assert_int_equal(n_channels_of(c.driver.mux), 0);
+    couple_close(&c);
+}
+
+/* The relay is lost: each channel hears it, with its name, and then the mux's user. */
+static void test_lost(void **state)
+{
+    static struct couple c;
+    struct line *b[2];
+
+    couple_open(&c, *state);
+    for (int i = 0; i < 2; i++)
+        couple_line(&c, &b[i]);
+    mux_abort(c.relay.mux);
+    c.relay.mux = NULL;
+    run_until(*state, &c.driver.is_ended);
+    for (int i = 0; i < 2; i++) {
+        assert_true(b[i]->is_broken);
+        assert_int_equal(b[i]->why.code, ERR_PEER);
+        assert_non_null(strstr(b[i]->why.msg, "the relay at 127.0.0.1:"));
+    }
+    couple_close(&c);
+}
+
+/* mux_close waits for the channels that are there. */
+static void test_close(void **state)
+{
+    static struct couple c;
+    struct line *a, *b;
+    size_t sent = 0;
+    int n_done = 0;
+
+    couple_open(&c, *state);
+    a = couple_line(&c, &b);
+    mux_close(c.driver.mux);
+    c.driver.mux = NULL;
+    line_send(b, &sent, 2 * MUX_WINDOW, &n_done);
+    mux_end(&b->ch);
+    until_bytes(&c, a, 2 * MUX_WINDOW);
+    assert_false(c.relay.is_ended);
+    mux_end(&a->ch);
+    run_until(*state, &b->is_over);
+    run_until(*state, &c.relay.is_ended);
+    assert_int_equal(c.relay.status, UV_EOF);
+    assert_true(a->is_over);
+    couple_close(&c);
+}
+
+/* ---- connecting ---- */
+
+static void expect_no_driver(void **state, struct party *p, int port, int status, const char *says)
+{
+    struct sockaddr_in sa;
+    struct err err;
+
+    memset(p, 0, sizeof *p);
+    uv_ip4_addr("127.0.0.1", port, &sa);
+    assert_int_equal(mux_connect(*state, (struct sockaddr *)&sa, &party_events, p, &p->mux, &err),
+                     0);
+    party_open(p);
+    run_until(*state, &p->is_ended);
+    assert_int_equal(p->status, status);
+    assert_true(p->line[0].is_broken && !p->is_ready);
+    if (!strstr(p->why.msg, says))
+        fail_msg("\"%s\" is not in: %s", says, p->why.msg);
+}
+
+static void answer_none(uv_stream_t *s, int status)
+{
+    uv_tcp_t *tcp = calloc(1, sizeof *tcp);
+    const char *text = s->data;
+    uv_buf_t buf = uv_buf_init((char *)text, (unsigned)strlen(text));
+
+    assert_int_equal(status, 0);
+    uv_tcp_init(s->loop, tcp);
+    assert_int_equal(uv_accept(s, (uv_stream_t *)tcp), 0);
+    if (*text)
+        uv_try_write((uv_stream_t *)tcp, &buf, 1);
+    uv_close((uv_handle_t *)tcp, (uv_close_cb)free);
+}
+
+static void test_no_driver(void **state)
+{
+    static const char *const answers[] = {"", "HTTP/1.1 400 no\r\n\r\n"};
+    static const char *const says[] = {"without an answer", "it starts with 48 54 54 50"};
+    struct party p;
+    int port, fd = hold_port(&port);
+
+    expect_no_driver(state, &p, port, UV_ECONNREFUSED, "the driver at 127.0.0.1:");
+    close(fd);
+    for (size_t i = 0; i < ARRAY_LEN(answers); i++) {
+        struct sockaddr_storage sa;
+        int len = sizeof sa;
+        uv_tcp_t tcp;
+
+        uv_tcp_init(*state, &tcp);
+        tcp.data = (char *)answers[i];
+        uv_ip4_addr("127.0.0.1", 0, (struct sockaddr_in *)&sa);
+        assert_int_equal(uv_tcp_bind(&tcp, (struct sockaddr *)&sa, 0), 0);
+        assert_int_equal(uv_listen((uv_stream_t *)&tcp, 1, answer_none), 0);
+        assert_int_equal(uv_tcp_getsockname(&tcp, (struct sockaddr *)&sa, &len), 0);
+        expect_no_driver(state, &p, addr_port((struct sockaddr *)&sa), UV_EPROTONOSUPPORT, says[i]);
+        uv_close((uv_handle_t *)&tcp, NULL);
+        uv_run(*state, UV_RUN_NOWAIT);
+    }
+}
+
+int main(void)
+{
+#define LOOP_TEST(t) cmocka_unit_test_setup_teardown(t, loop_setup, loop_teardown)
+    const struct CMUnitTest tests[] = {
+        LOOP_TEST(test_parts),       LOOP_TEST(test_send_window),   LOOP_TEST(test_bad_pieces),
+        LOOP_TEST(test_bad_order),   LOOP_TEST(test_flood),         LOOP_TEST(test_greetings),
+        LOOP_TEST(test_lazy_reader), LOOP_TEST(test_waits),         LOOP_TEST(test_closing),
+        LOOP_TEST(test_again),       LOOP_TEST(test_most_channels), LOOP_TEST(test_lost),
+        LOOP_TEST(test_close),       LOOP_TEST(test_no_driver),
+    };
+
+    signal(SIGPIPE, SIG_IGN); /* as the daemons do */
+    pattern_init();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
