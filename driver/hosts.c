@@ -128,7 +128,7 @@ static const char script[] =
     "DPTRAIN_MINDER=%s:0; export DPTRAIN_MINDER; "
     "f=$(mktemp) || exit 1; IFS= read -r s; printf \"%%s\\n\" \"$s\" >\"$f\"; "
     "p=%s; [ -x \"$p\" ] || p=dpfollower; exec 3<&0; "
-    "\"$p\" --root %s --ranks %d --device %s --once --log-format %s%s </dev/null & c=$!; "
+    "\"$p\" --root %s --ranks %d --device %s --once --log-format %s%s%s </dev/null & c=$!; "
     "{ cat <&3; for i in 1 2 3 4 5 6 7 8 9; do [ \"/proc/$c/exe\" -ef \"/proc/$$/exe\" ] || "
     "break; sleep 0.1; done; kill \"$c\"; } >/dev/null 2>&1 & k=$!; "
     "wait \"$c\"; s=$?; kill \"$k\" 2>/dev/null; exit \"$s\"";
@@ -197,7 +197,8 @@ static int start_line(struct hosts *h, int i, struct err *err)
     char *text = xasprintf(script, h->starts_again ? "ssh" : "none", h->program, h->root,
                            line->slots, device_is_cuda(o->device) ? "cuda" : "cpu",
                            o->common.log_format == LOG_JSON ? "json" : "text",
-                           o->common.secret_files.n ? " --secret-file \"$f\"" : " --insecure");
+                           o->common.secret_files.n ? " --secret-file \"$f\"" : " --insecure",
+                           o->n_relays ? " --relay" : "");
     struct minder_command c = {.n = 0};
     struct minder_order order = {.command = &c, .death_signal = SIGTERM};
     int pipe_fd[2], rc;

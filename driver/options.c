@@ -354,6 +354,13 @@ static const struct arg network_args[] = {
           "default is the first free one of the 16 ports from MASTER_PORT + 1 on."},
      "PORT",
      .of = OF(REPLAY) | OF_JOBS | OF(STANDBY)},
+    {{"relays", OPT_INT, AT(n_relays), NULL, 1, CLUSTER_MAX_RANKS,
+      .help = "The followers of other machines come by at most N relays, one for a machine "
+              "(dpfollower --ranks N --relay), so that this process needs an open file for each "
+              "relay and not for each follower. --hosts starts them so."},
+     "N",
+     .of = OF(REPLAY) | OF_JOBS | OF(STANDBY),
+     .is_rare = 1},
     {{"port-file", OPT_STRING, AT(port_file),
       .help = "Write the port to this file once the driver listens."},
      "FILE",

@@ -46,6 +46,7 @@ struct options {
     struct arg_list inits;         /* the folders to make a job file for */
     const char *out;               /* with reports or inits: the file; NULL: not given */
     const char *like;              /* with --help-job: the keys about this word; NULL: all */
+    int64_t n_relays;              /* 0: not given */
     int64_t port;
     int n_ports;             /* the driver takes the first of so many from `port` on that is free */
     char launch[LAUNCH_JOB]; /* the launcher's name of the job, or "" */

@@ -55,6 +55,8 @@ static void limit_strangers(const struct server *s, struct listener_options *l)
 
     l->max_strangers = n_ranks + n_others;
     l->max_each = n_ranks + (n_others + 1) / 2;
+    l->max_sockets = (int)files_n_connections(s->options, s->job) + 1 + n_others;
+    l->takes_relays = 1;
 }
 
 void server_limit_strangers(struct server *s)
@@ -62,7 +64,7 @@ void server_limit_strangers(struct server *s)
     struct listener_options l = {0};
 
     limit_strangers(s, &l);
-    listener_limit(s->listener, l.max_strangers, l.max_each);
+    listener_limit(s->listener, l.max_strangers, l.max_each, l.max_sockets);
 }
 
 /* Say where the driver listens, and why followers on other machines do not reach it. */

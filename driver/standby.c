@@ -380,6 +380,7 @@ static int start_listening(struct waiting *w, struct err *err)
                                        .port = (int)w->options->port,
                                        .max_strangers = MAX_STRANGERS,
                                        .stranger_ms = STRANGER_MS,
+                                       .takes_relays = 1,
                                        .tls = w->server.trust.tls,
                                        .accepted = standby_on_accepted,
                                        .arg = w};

@@ -1,8 +1,6 @@
 /* Strangers stand in one list, newest last, until they are welcomed or their sockets are gone: so
  * the list's length bounds the open sockets.  While the list is full no connection is accepted, and
- * the kernel's queue holds the others. */
-#include "net/listener.h"
-
+ * the kernel's queue holds the others; ranks behind a relay wait as channels that nobody took. */
 #include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,33 +10,9 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "net/addr.h"
+#include "net/listener_impl.h"
 
 enum { BACKLOG = 4096, SWEEP_MS = 100 };
-
-struct stranger {
-    struct stranger *next, **link; /* oldest first */
-    struct listener *listener;
-    struct conn *conn;
-    uint64_t source;
-    int64_t since_ns;
-    int is_going; /* it makes room for another; the loop has yet to close its socket */
-};
-
-struct listener {
-    uv_tcp_t tcp;
-    uv_timer_t sweep; /* runs while there are strangers */
-    struct listener_options options;
-    struct stranger *oldest, **newest;
-    int n_strangers;
-    int is_waiting; /* a connection waits to be accepted */
-    int is_closing;
-    int n_handles;
-    char text[ADDR_TEXT], number[ADDR_TEXT];
-    int64_t said_ns;      /* when the present window of log lines began */
-    int n_said, n_unsaid; /* lines of this window: logged, and only counted */
-};
-
-static void listener_accept_one(struct listener *l);
 
 /* ---- strangers ---- */
 
@@ -48,10 +22,15 @@ static void listener_free_when_done(struct listener *l)
         free(l);
 }
 
-/* The connection was welcomed, or its socket is gone: it is no stranger any more. */
-static void on_settled(void *arg)
+static void hold_places(struct listener *l, int places, int n)
 {
-    struct stranger *s = arg;
+    for (int i = 0; i < N_PLACES; i++)
+        if (places & 1 << i)
+            l->n_held[i] += n;
+}
+
+void listener_remove(struct stranger *s)
+{
     struct listener *l = s->listener;
 
     *s->link = s->next;
@@ -59,11 +38,24 @@ static void on_settled(void *arg)
         s->next->link = s->link;
     else
         l->newest = s->link;
+    hold_places(l, s->holds, -1);
     free(s);
     if (--l->n_strangers == 0 && !l->is_closing)
         uv_timer_stop(&l->sweep);
-    if (l->is_waiting && !l->is_closing)
-        listener_accept_one(l);
+}
+
+/* The connection was welcomed, or its socket is gone: it is no stranger any more. */
+static void on_settled(void *arg)
+{
+    struct stranger *s = arg;
+    struct listener *l = s->listener;
+    struct carrier *carrier = s->carrier;
+    struct conn *c = s->conn;
+
+    listener_remove(s);
+    if (carrier)
+        carrier_settled(carrier, c);
+    listener_go_on(l);
     listener_free_when_done(l);
 }
 
@@ -77,6 +69,10 @@ static void turn_out(struct stranger *s, const char *why)
     struct conn *c = s->conn;
     struct err err;
 
+    if (!c) {
+        carrier_turn_out(s->carrier, why);
+        return;
+    }
     err_set(&err, ERR_TIMEOUT, "%s said nothing that a follower says within %.1f s%s", conn_peer(c),
             1e-3 * (double)age_ms(s), why);
     conn_fail(c, &err);
@@ -100,17 +96,19 @@ static uint64_t source_of(const struct conn *c)
     return source;
 }
 
-/* The stranger that makes room, of *source, or of any source if that is NULL.  Returns NULL if none
- * is least_age_ms old. */
-static struct stranger *next_to_go(const struct listener *l, const uint64_t *source,
+static int listener_is_over(const struct stranger *s) { return s->conn && conn_is_over(s->conn); }
+
+/* The stranger that makes room for one that needs `place`: of *source, or of any source if that is
+ * NULL.  Returns NULL if none is least_age_ms old. */
+static struct stranger *next_to_go(const struct listener *l, const uint64_t *source, int place,
                                    int64_t least_age_ms)
 {
     struct stranger *oldest = NULL;
 
     for (struct stranger *s = l->oldest; s && age_ms(s) >= least_age_ms; s = s->next) {
-        if (s->is_going || (source && s->source != *source))
+        if (s->is_going || !(s->holds & place) || (source && s->source != *source))
             continue;
-        if (conn_is_over(s->conn))
+        if (listener_is_over(s))
             return s;
         if (!oldest)
             oldest = s;
@@ -118,36 +116,52 @@ static struct stranger *next_to_go(const struct listener *l, const uint64_t *sou
     return oldest;
 }
 
-/* The socket of s is gone, and the place free, once the loop has called the close's callback. */
+/* The socket of s is gone, and the place free, once the loop has called the close's callback; a
+ * relay's place is free at once. */
 static void push_out(struct stranger *s)
 {
+    struct conn *c = s->conn;
+
     s->is_going = 1;
-    if (!conn_is_over(s->conn))
+    if (!listener_is_over(s))
         turn_out(s, ", and others wait");
-    conn_abort(s->conn);
+    if (c)
+        conn_abort(c);
 }
 
-/* 1: there is a free place.  0: on_settled or the next sweep tries again. */
-static int listener_has_room(struct listener *l)
+/* The one of these places of which none is free, or 0. */
+static int missing_place(const struct listener *l, int places)
 {
-    struct stranger *s;
+    const int most[N_PLACES] = {l->options.max_sockets, l->options.max_strangers};
 
-    if (l->n_strangers < l->options.max_strangers)
-        return 1;
-    s = next_to_go(l, NULL, l->options.room_after_ms);
-    if (s)
-        push_out(s);
+    for (int i = 0; i < N_PLACES; i++)
+        if (places & 1 << i && l->n_held[i] >= most[i])
+            return 1 << i;
     return 0;
 }
 
-static int is_crowd(const struct listener *l, uint64_t source)
+/* 1: these places are free.  0: on_settled or the next sweep tries again. */
+static int listener_has_room(struct listener *l, int places)
+{
+    const int missing = missing_place(l, places);
+    struct stranger *s;
+
+    if (!missing)
+        return 1;
+    s = next_to_go(l, NULL, missing, l->options.room_after_ms);
+    if (s)
+        push_out(s);
+    return s && !missing_place(l, places);
+}
+
+static int is_crowd(const struct listener *l, uint64_t source, int place)
 {
     int n = 0;
 
     if (l->n_strangers < l->options.max_each)
         return 0; /* this spares the list */
     for (const struct stranger *s = l->oldest; s; s = s->next)
-        n += !s->is_going && s->source == source;
+        n += !s->is_going && s->holds & place && s->source == source;
     return n >= l->options.max_each;
 }
 
@@ -159,23 +173,23 @@ static void on_sweep(uv_timer_t *t)
         next = s->next; /* s stays in the list, also when it is turned out */
         if (age_ms(s) < l->options.stranger_ms)
             break;
-        if (!conn_is_over(s->conn))
+        if (!listener_is_over(s))
             turn_out(s, "");
     }
-    if (l->is_waiting)
-        listener_accept_one(l);
+    listener_go_on(l);
 }
 
-static void add_stranger(struct listener *l, struct stranger *s)
+struct stranger *listener_add(struct listener *l, struct stranger *s)
 {
     s->listener = l;
     s->since_ns = clock_mono_ns();
     s->link = l->newest;
     *l->newest = s;
     l->newest = &s->next;
+    hold_places(l, s->holds, 1);
     if (l->n_strangers++ == 0)
         uv_timer_start(&l->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
-    conn_on_settled(s->conn, on_settled, s);
+    return s;
 }
 
 /* ---- before the secret is proven ---- */
@@ -189,7 +203,7 @@ static void say_rest(struct listener *l)
 }
 
 /* A flood of strangers must not become a flood of log lines. */
-static void listener_say(struct listener *l, const char *text)
+void listener_say(struct listener *l, const char *text)
 {
     int64_t now = clock_mono_ns();
 
@@ -223,7 +237,8 @@ static void on_unproven_closed(void *arg, struct conn *c, const struct err *why)
     struct err err;
 
     if (!why)
-        err_set(&err, ERR_PEER, "%s left before it had proven to know the secret", conn_peer(c));
+        err_set(&err, ERR_PEER, "%s left before it %s", conn_peer(c),
+                l->options.tls ? "had proven to know the secret" : "said anything");
     listener_say(l, why ? why->msg : err.msg);
 }
 
@@ -253,7 +268,7 @@ static void drop_unproven(struct listener *l)
 
     for (; s; s = next) {
         next = s->next;
-        if (!conn_is_open(s->conn))
+        if (s->conn && !conn_is_open(s->conn))
             conn_abort(s->conn);
     }
 }
@@ -263,15 +278,37 @@ static void drop_unproven(struct listener *l)
 /* A source that has all its places gets a new place by giving up another, however young: if the new
  * one were closed instead, a follower could not come from a machine that a flood comes from, too.
  */
-static void take_in(struct listener *l, struct conn *c)
+static struct stranger *take_in(struct listener *l, struct conn *c, struct carrier *from)
 {
     struct stranger *s = xcalloc(1, sizeof *s);
 
     s->conn = c;
-    s->source = source_of(c);
-    if (is_crowd(l, s->source))
-        push_out(next_to_go(l, &s->source, 0));
-    add_stranger(l, s);
+    s->carrier = from;
+    s->holds = from ? PLACE_CONN : PLACE_CONN | PLACE_SOCKET;
+    s->source = from ? from->source : source_of(c);
+    for (int place = 1; place < 1 << N_PLACES; place <<= 1)
+        if (s->holds & place && is_crowd(l, s->source, place))
+            push_out(next_to_go(l, &s->source, place, 0));
+    conn_on_settled(c, on_settled, s);
+    return listener_add(l, s);
+}
+
+void listener_admit(struct listener *l, struct conn *c, struct carrier *from)
+{
+    hand_on(l, take_in(l, c, from));
+}
+
+static void listener_on_greeted(void *arg, const void *rest, size_t len)
+{
+    carrier_new(arg, rest, len);
+}
+
+static void listener_admit_socket(struct listener *l, struct conn *c)
+{
+    struct stranger *s = take_in(l, c, NULL);
+
+    if (l->options.takes_relays)
+        conn_await_greeting(c, listener_on_greeted, s);
     hand_on(l, s);
 }
 
@@ -283,9 +320,7 @@ static void listener_accept_one(struct listener *l)
     struct err err;
     int rc;
 
-    l->is_waiting = !listener_has_room(l);
-    if (l->is_waiting)
-        return;
+    l->is_waiting = 0;
     if (conn_new(l->tcp.loop, FRAME_MAX_STRANGER, l->options.tls, &c, &err) < 0) {
         log_warn("a connection cannot be accepted: %s", err.msg);
         return;
@@ -297,17 +332,37 @@ static void listener_accept_one(struct listener *l)
         conn_abort(c);
         return;
     }
-    take_in(l, c);
+    listener_admit_socket(l, c);
+}
+
+void listener_go_on(struct listener *l)
+{
+    while (!l->is_closing && (l->is_waiting || l->first_offering)) {
+        const int is_relay = l->first_offering && (l->is_relay_next || !l->is_waiting);
+
+        if (!listener_has_room(l, is_relay ? PLACE_CONN : PLACE_CONN | PLACE_SOCKET))
+            return;
+        l->is_relay_next = !is_relay;
+        if (is_relay)
+            carrier_take_one(l);
+        else
+            listener_accept_one(l);
+    }
 }
 
 static void listener_on_connection(uv_stream_t *tcp, int status)
 {
     struct listener *l = tcp->data;
 
-    if (status < 0)
+    if (status == UV_EMFILE || status == UV_ENFILE) {
+        listener_say(l, "a connection, as no more files can be opened (EMFILE); followers need few "
+                        "if those of a machine share a connection: dpfollower --ranks N --relay");
+    } else if (status < 0) {
         log_warn("listening on %s: %s (%s)", l->text, uv_strerror(status), uv_err_name(status));
-    else
-        listener_accept_one(l);
+    } else {
+        l->is_waiting = 1;
+        listener_go_on(l);
+    }
 }
 
 /* ---- opening and closing ---- */
@@ -367,12 +422,12 @@ static int bind_and_listen(struct listener *l, struct err *err)
     return 0;
 }
 
-void listener_limit(struct listener *l, int max_strangers, int max_each)
+void listener_limit(struct listener *l, int max_strangers, int max_each, int max_sockets)
 {
     l->options.max_strangers = max_strangers;
     l->options.max_each = max_each ? max_each : max_strangers;
-    if (l->is_waiting && !l->is_closing)
-        listener_accept_one(l);
+    l->options.max_sockets = max_sockets ? max_sockets : max_strangers;
+    listener_go_on(l);
 }
 
 int listener_new(uv_loop_t *loop, const struct listener_options *o, struct listener **out,
@@ -387,8 +442,9 @@ int listener_new(uv_loop_t *loop, const struct listener_options *o, struct liste
         l->options.room_after_ms = LISTENER_ROOM_AFTER_MS;
     if (l->options.say_window_ms == 0)
         l->options.say_window_ms = LISTENER_SAY_WINDOW_MS;
-    listener_limit(l, o->max_strangers, o->max_each);
+    listener_limit(l, o->max_strangers, o->max_each, o->max_sockets);
     l->newest = &l->oldest;
+    l->last_offering = &l->first_offering;
     rc = uv_tcp_init(loop, &l->tcp);
     if (rc < 0) {
         free(l);
@@ -421,6 +477,7 @@ void listener_close(struct listener *l)
     l->is_closing = 1;
     say_rest(l);
     drop_unproven(l);
+    carrier_close_all(l);
     uv_close((uv_handle_t *)&l->tcp, listener_on_closed);
     uv_close((uv_handle_t *)&l->sweep, listener_on_closed);
 }

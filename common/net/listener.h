@@ -9,6 +9,11 @@
  * further connections wait in the kernel's queue.  For one more of a source that has max_each,
  * another of the same source goes at once, chosen alike.
  *
+ * With takes_relays a connection may be a relay's (net/mux.h), which its first bytes tell.  Each of
+ * its channels is then a stranger like a connection, by the relay's address; those for which there
+ * is no room wait.  The relay's connection is a stranger, too, while none of its channels is
+ * welcomed: it takes a socket, and goes with its channels when its time is over.
+ *
  * With TLS the caller does not hear of a stranger before it has proven to know the secret.  The
  * listener logs why a stranger failed, at most LISTENER_SAYS lines in `say_window_ms`, and counts
  * the others.
@@ -31,6 +36,8 @@ struct listener_options {
     const char *host;            /* name or number to bind to; "0.0.0.0", "::" for all */
     int port;                    /* 0: a free one */
     int max_strangers, max_each; /* max_each 0: the same */
+    int max_sockets;             /* of strangers: connections, relays' too; 0: max_strangers */
+    int takes_relays;
     int stranger_ms;
     int room_after_ms;             /* 0: LISTENER_ROOM_AFTER_MS */
     int say_window_ms;             /* 0: LISTENER_SAY_WINDOW_MS */
@@ -48,8 +55,9 @@ struct listener_options {
 int listener_new(uv_loop_t *loop, const struct listener_options *o, struct listener **out,
                  struct err *err);
 
-/* From here on so many strangers may be there; max_each 0: the same.  Those that are there stay. */
-void listener_limit(struct listener *l, int max_strangers, int max_each);
+/* From here on so many strangers may be there, as in listener_options.  Those that are there stay.
+ */
+void listener_limit(struct listener *l, int max_strangers, int max_each, int max_sockets);
 
 void listener_close(struct listener *l); /* NULL is fine */
 

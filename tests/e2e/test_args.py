@@ -229,15 +229,19 @@ class Args(dp.Case):
 
     def test_too_few_files(self):
         """The error comes before a follower connects, not when the last ones find no room."""
-        for n_ranks, most, who in ((100, 100, "99 followers need 163"),
-                                   (1, 25, "this job needs 32")):
+        relay = r", or let the followers .*dpfollower --ranks N --relay there, and --relays"
+        for args, most, who, remedy in (
+                (["--nranks", "100"], 100, "99 followers need 163", relay),
+                (["--nranks", "100", "--relays", "50"], 100, "99 followers by relays need 114", ""),
+                (["--nranks", "1"], 25, "this job needs 32", "")):
             result = subprocess.run(
-                [DRIVER, "--nranks", str(n_ranks), "--port", "0"], cwd=self.folder, env=self.env,
+                [DRIVER, *args, "--port", "0"], cwd=self.folder, env=self.env,
                 timeout=PATIENCE, capture_output=True, text=True, check=False,
                 preexec_fn=lambda n=most: resource.setrlimit(resource.RLIMIT_NOFILE, (n, n)))
             self.assertEqual(result.returncode, USAGE, result.stderr)
             self.assertRegex(result.stderr, rf"{who} open files here, and this process may have "
-                                            rf"{most}: raise its hard limit")
+                                            rf"{most}: raise its hard limit .*\){remedy}")
+            self.assertEqual("--relays" in result.stderr, bool(remedy))
         self.assertEqual(os.listdir(self.folder), [])
 
     def test_follower(self):

@@ -251,7 +251,7 @@ static void test_limit(void **state)
         fd[i] = raw_connect(&s);
     turn(*state, 50);
     assert_int_equal(s.n_accepted, 1);
-    listener_limit(s.listener, 3, 2); /* of this one source only 2 */
+    listener_limit(s.listener, 3, 2, 0); /* of this one source only 2 */
     turn(*state, 50);
     assert_int_equal(s.n_accepted, 3);
     assert_true(s.side[0].is_closed);
