@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/util.h"
 #include "driver/answer.h"
 #include "driver/files.h"
 #include "driver/server_impl.h"
@@ -129,7 +130,8 @@ static void open_status(struct server *s)
 /* Claim the run directory; an evaluation has none. */
 static int open_run(struct server *s, struct err *err)
 {
-    int rc = disk_open(&s->disk, &s->daemon.loop, err);
+    const int64_t n_ranks = max_i64(s->options->n_ranks, s->job->cluster.max_ranks);
+    int rc = disk_open(&s->disk, &s->daemon.loop, n_ranks, err);
 
     if (rc < 0)
         return rc;

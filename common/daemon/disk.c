@@ -5,8 +5,9 @@
 #include "base/log.h"
 #include "base/util.h"
 
-/* The queue holds what a run writes in minutes. */
-enum { QUEUE_BYTES = 16 << 20, WATCH_MS = 1000 };
+/* The queue holds what a run writes in minutes, and beside it an event of each rank: all ranks join
+ * at once. */
+enum { QUEUE_BYTES = 16 << 20, RANK_BYTES = 1 << 10, WATCH_MS = 1000 };
 
 static void disk_watch(uv_timer_t *t)
 {
@@ -26,9 +27,9 @@ static void disk_watch(uv_timer_t *t)
     }
 }
 
-int disk_open(struct disk *d, uv_loop_t *loop, struct err *err)
+int disk_open(struct disk *d, uv_loop_t *loop, int64_t n_ranks, struct err *err)
 {
-    int rc = writer_new(QUEUE_BYTES, &d->writer, err);
+    int rc = writer_new(QUEUE_BYTES + (size_t)n_ranks * RANK_BYTES, &d->writer, err);
 
     if (rc < 0)
         return rc;

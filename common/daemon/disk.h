@@ -21,7 +21,8 @@ struct disk {
     double busy_s;     /* the longest of the hang that was told; 0: none was */
 };
 
-int disk_open(struct disk *d, uv_loop_t *loop, struct err *err);
+/* n_ranks: each may have an event at the same time. */
+int disk_open(struct disk *d, uv_loop_t *loop, int64_t n_ranks, struct err *err);
 
 /* Wait until all is written: 0, or WRITER_LATE after DISK_PATIENCE_MS. */
 int disk_flush(struct disk *d);
