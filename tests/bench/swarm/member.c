@@ -210,7 +210,7 @@ void member_start(struct member *m, struct crowd *c, int number)
     int rc;
 
     *m = (struct member){.crowd = c, .number = number};
-    snprintf(m->host, sizeof m->host, "node%05d", number / RANKS_PER_HOST);
+    snprintf(m->host, sizeof m->host, "node%05d", (number - 1) / RANKS_PER_HOST);
     if (conn_new(&c->loop, FRAME_MAX, c->tls, &m->conn, &err) < 0) {
         finish(m, STATUS_FAILED, err.msg);
         return;
