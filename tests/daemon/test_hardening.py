@@ -4,7 +4,6 @@ binary.  Two protections leave no trace there; the commands that compiled the pr
 
 import json
 import os
-import platform
 import re
 import shlex
 import subprocess
@@ -14,9 +13,12 @@ BUILD = os.environ["DPTRAIN_BUILD"]
 BINARIES = os.environ["DPTRAIN_BINARIES"].split(":")
 IS_SANITIZED = bool(os.environ["DPTRAIN_SANITIZED"])
 IS_OPTIMIZED = bool(os.environ["DPTRAIN_OPTIMIZED"])
-ENDBR64 = bytes.fromhex("f30f1efa")
+# The instruction at the entry of main, by the machine of the ELF header: endbr64, and paciasp of
+# arm64, which is also a landing place of calls.
+ENTRIES = {62: bytes.fromhex("f30f1efa"), 183: bytes.fromhex("3f2303d5")}
 ROOMS = ("common/", "driver/", "follower/", "proto/")
-FLAGS = ("-fstack-protector-strong", "-fstack-clash-protection", "-fcf-protection")
+FLAGS = ("-fstack-protector-strong", "-fstack-clash-protection")
+MARKED = {62: "-fcf-protection", 183: "-mbranch-protection=standard"}
 FORTIFY = "-D_FORTIFY_SOURCE=3"
 
 
@@ -28,6 +30,12 @@ def readelf(options, path):
 def imports(path):
     """The names of the functions and data that this binary takes from libraries."""
     return set(re.findall(r" UND ([\w.]+)", readelf(["--dyn-syms"], path)))
+
+
+def machine(path):
+    """The number of the processor's architecture in the ELF header."""
+    with open(path, "rb") as file:
+        return int.from_bytes(file.read(20)[18:], "little")
 
 
 def first_bytes(path, function, n):
@@ -57,8 +65,8 @@ def missing(path):
         "a guarded stack (-fstack-protector-strong)": "__stack_chk_fail" not in names,
         "a fortified libc (_FORTIFY_SOURCE)":
             IS_OPTIMIZED and not IS_SANITIZED and "__snprintf_chk" not in names,
-        "marked entries of functions (-fcf-protection)":
-            platform.machine() == "x86_64" and first_bytes(path, "main", 4) != ENDBR64,
+        "marked entries of functions (-fcf-protection, -mbranch-protection)":
+            machine(path) in ENTRIES and first_bytes(path, "main", 4) != ENTRIES[machine(path)],
     }
     return [what for what, is_missing in lacks.items() if is_missing]
 
@@ -98,7 +106,8 @@ class Hardening(unittest.TestCase):
     def test_the_commands(self):
         commands = list(product_commands())
         self.assertGreater(len(commands), 100)
-        wanted = [flag for flag in FLAGS if accepts(commands[0][1], flag)]
+        flags = [*FLAGS, MARKED.get(machine(BINARIES[0]), FLAGS[0])]
+        wanted = [flag for flag in flags if accepts(commands[0][1], flag)]
         if IS_OPTIMIZED and not IS_SANITIZED:
             wanted.append(FORTIFY)
         for source, command in commands:
