@@ -133,6 +133,12 @@ int conn_new(uv_loop_t *loop, size_t frame_limit, const struct tls_context *tls,
 }
 
 uv_tcp_t *conn_socket(struct conn *c) { return &c->tls.stream.tcp; }
+int conn_connect(struct conn *c, const struct sockaddr *to, int lane,
+                 void (*done)(void *arg, int status), void *arg)
+{
+    return stream_connect(&c->tls.stream, to, lane, done, arg);
+}
+
 int conn_start(struct conn *c, struct err *err) { return tls_start(&c->tls, err); }
 
 int conn_start_over(struct conn *c, struct mux *m, struct err *err)

@@ -71,7 +71,9 @@ const char *conn_local_number(
 int conn_new(uv_loop_t *loop, size_t frame_limit, const struct tls_context *tls, struct conn **out,
              struct err *err);
 uv_tcp_t *conn_socket(struct conn *c);
-int conn_start(struct conn *c, struct err *err); /* the socket is connected */
+int conn_connect(struct conn *c, const struct sockaddr *to, int lane,
+                 void (*done)(void *arg, int status), void *arg); /* as stream_connect */
+int conn_start(struct conn *c, struct err *err);                  /* the socket is connected */
 
 /* The same without a socket: over a channel of `m` (net/mux.h).  On the side that connected `m` it
  * is a new channel, on the accepting side the one that has waited longest.  ERR_PEER. */

@@ -14,6 +14,7 @@
 #include "base/rng.h"
 #include "base/util.h"
 #include "net/addr.h"
+#include "net/lane.h"
 
 enum { FIRST_PAUSE_MS = 50, LAST_PAUSE_MS = 2000, CONNECT_MS = 5000, SAY_EVERY_MS = 5000 };
 
@@ -26,8 +27,8 @@ struct dialer {
     int at_port;                    /* the port to try, from 0 */
     uv_timer_t timer;               /* ends a pause, or a connect that takes too long */
     uv_getaddrinfo_t resolve;
-    uv_connect_t connect;
     struct addrinfo *found, *next; /* the name's addresses; the one to try next */
+    struct addrinfo *tried;        /* the one that `conn` is for */
     struct conn *conn;             /* being connected */
     int is_resolving, is_connecting, is_closing, n_handles;
     int has_pool;     /* libuv has its threads, which resolve names */
@@ -130,7 +131,12 @@ static void note_failure(struct dialer *d, const char *number, int status)
     if (d->has_answer && status == UV_ECONNREFUSED)
         return;
     d->has_answer = 0;
-    if (status == UV_ETIMEDOUT || status == UV_ECANCELED)
+    if (status == LANE_NO_RELAYS && d->options.lane)
+        snprintf(d->last, sizeof d->last,
+                 "%s%sthe program there takes no relays: a driver of an older version must be "
+                 "updated; or leave --relay out",
+                 number, sep);
+    else if (status == UV_ETIMEDOUT || status == UV_ECANCELED)
         snprintf(d->last, sizeof d->last, "%s%sno answer in %d s (ETIMEDOUT)", number, sep,
                  CONNECT_MS / 1000);
     else
@@ -146,6 +152,10 @@ static void connect_failed(struct dialer *d, const struct addrinfo *ai, int stat
 
     addr_number(ai->ai_addr, number);
     note_failure(d, !strcmp(number, d->host) ? "" : number, status);
+    if (!d->next && status != UV_ECONNREFUSED && d->options.lane) { /* as dialer_go_on */
+        next_port(d);
+        d->has_answer = d->options.n_ports > 1;
+    }
     if (!d->next && status == UV_ECONNREFUSED && d->n_skipped + 1 < d->options.n_ports) {
         d->n_skipped++;
         next_port(d);
@@ -154,22 +164,9 @@ static void connect_failed(struct dialer *d, const struct addrinfo *ai, int stat
     try_next(d);
 }
 
-/* If no process listens at a port of the range that the system gives to clients, the system may
- * give this very port to our socket, which is then connected with itself. */
-static int has_met_itself(const uv_tcp_t *tcp)
+static void on_connect(void *arg, int status)
 {
-    struct sockaddr_storage own = {0}, other = {0};
-    int n_own = sizeof own, n_other = sizeof other;
-
-    return uv_tcp_getsockname(tcp, (struct sockaddr *)&own, &n_own) == 0 &&
-           uv_tcp_getpeername(tcp, (struct sockaddr *)&other, &n_other) == 0 && n_own == n_other &&
-           !memcmp(&own, &other, (size_t)n_own);
-}
-
-static void on_connect(uv_connect_t *req, int status)
-{
-    struct dialer *d = container_of(req, struct dialer, connect);
-    const struct addrinfo *tried = req->data;
+    struct dialer *d = arg;
     struct conn *c = d->conn;
     struct err err;
 
@@ -180,7 +177,7 @@ static void on_connect(uv_connect_t *req, int status)
         return;
     }
     uv_timer_stop(&d->timer);
-    if (status == 0 && has_met_itself(conn_socket(c)))
+    if (status == 0 && !d->options.lane && stream_has_met_itself(conn_socket(c)))
         status = UV_ECONNREFUSED;
     if (status == 0 && !d->is_stopped && conn_start(c, &err) == 0) {
         d->options.connected(d->options.arg, c);
@@ -188,7 +185,7 @@ static void on_connect(uv_connect_t *req, int status)
     }
     if (!d->did_time_out)
         conn_abort(c);
-    connect_failed(d, tried, status ? status : UV_ECONNRESET);
+    connect_failed(d, d->tried, status ? status : UV_ECONNRESET);
 }
 
 /* Closing the socket ends the connect with UV_ECANCELED. */
@@ -218,8 +215,8 @@ static void try_next(struct dialer *d)
         pause_or_give_up(d);
         return;
     }
-    d->connect.data = ai;
-    rc = uv_tcp_connect(&d->connect, conn_socket(d->conn), ai->ai_addr, on_connect);
+    d->tried = ai;
+    rc = conn_connect(d->conn, ai->ai_addr, d->options.lane, on_connect, d);
     if (rc < 0) {
         conn_abort(d->conn);
         d->conn = NULL;

@@ -9,6 +9,8 @@
  * With several ports an attempt goes on to the next one where nothing listens.  The port of a
  * connection that came to nothing is tried last.
  *
+ * With a lane the relay connects in the dialer's place, and a failure is one as any other.
+ *
  * libuv ends the process if it cannot start its threads, which resolve names.  So an attempt tries
  * first whether the process may start as many.
  *
@@ -29,6 +31,7 @@ struct dialer_options {
     const char *hint;              /* what to mend if no driver answers, or NULL; kept */
     int64_t wait_ms;               /* from dialer_start; then `gave_up`.  < 0: never */
     const struct tls_context *tls; /* NULL: none; kept until the last connection is gone */
+    int lane;                      /* to the relay that connects (net/lane.h); 0: none */
     uint64_t seed;                 /* of the jitter: different on every follower */
     int is_quiet;                  /* tries are not logged */
     /* Conn is connected; conn_listen it in this call. */

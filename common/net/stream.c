@@ -8,9 +8,11 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "net/lane.h"
 #include "net/piece.h"
 
 enum { KEEPALIVE_S = 15, READ_BYTES = 64 << 10, LINGER_LOOKS = 8 };
@@ -40,12 +42,116 @@ int stream_init(struct stream *s, uv_loop_t *loop, size_t queue_limit,
     return 0;
 }
 
+/* ---- connecting ---- */
+
+/* One attempt.  Through a relay the answer comes in pieces, as any bytes do. */
+struct stream_dial {
+    struct stream *stream;
+    void (*done)(void *arg, int status);
+    void *arg;
+    uv_connect_t connect; /* without a relay */
+    struct sockaddr_storage to;
+    struct lane_answer answer;
+    size_t n_answer; /* bytes of it that have come */
+};
+
+static void end_dial(struct stream_dial *d, int status)
+{
+    void (*done)(void *, int) = d->done;
+    void *arg = d->arg;
+
+    d->stream->dial = NULL;
+    free(d);
+    done(arg, status);
+}
+
+static void on_connected_itself(uv_connect_t *req, int status)
+{
+    end_dial(container_of(req, struct stream_dial, connect), status);
+}
+
+static void on_answer_alloc(uv_handle_t *h, size_t suggested, uv_buf_t *buf)
+{
+    struct stream_dial *d = ((struct stream *)h->data)->dial;
+
+    (void)suggested;
+    *buf = uv_buf_init((char *)&d->answer + d->n_answer, sizeof d->answer - (unsigned)d->n_answer);
+}
+
+static void on_answer_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
+{
+    struct stream *s = tcp->data;
+    struct stream_dial *d = s->dial;
+
+    (void)buf;
+    if (n > 0)
+        d->n_answer += (size_t)n;
+    if (n >= 0 && d->n_answer < sizeof d->answer)
+        return;
+    uv_read_stop(tcp);
+    addr_text((struct sockaddr *)&d->to, s->peer);
+    addr_number((struct sockaddr *)&d->to, s->peer_number);
+    addr_number((struct sockaddr *)&d->answer.local, s->local_number);
+    end_dial(d, n < 0 ? UV_ECONNRESET : d->answer.status);
+}
+
+static int connect_through(struct stream *s, int lane)
+{
+    int fd, rc = lane_ask(lane, (struct sockaddr *)&s->dial->to, &fd);
+
+    if (rc < 0)
+        return rc;
+    rc = uv_tcp_open(&s->tcp, fd);
+    if (rc < 0)
+        close(fd);
+    if (rc == 0)
+        rc = uv_read_start((uv_stream_t *)&s->tcp, on_answer_alloc, on_answer_read);
+    return rc;
+}
+
+int stream_connect(struct stream *s, const struct sockaddr *to, int lane,
+                   void (*done)(void *arg, int status), void *arg)
+{
+    struct stream_dial *d = xcalloc(1, sizeof *d);
+    int rc;
+
+    d->stream = s;
+    d->done = done;
+    d->arg = arg;
+    memcpy(&d->to, to,
+           to->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in));
+    s->dial = d;
+    s->is_relayed = lane != 0;
+    rc = lane ? connect_through(s, lane)
+              : uv_tcp_connect(&d->connect, &s->tcp, to, on_connected_itself);
+    if (rc < 0) {
+        s->dial = NULL;
+        free(d);
+    }
+    return rc;
+}
+
+int stream_has_met_itself(const uv_tcp_t *tcp)
+{
+    struct sockaddr_storage own = {0}, other = {0};
+    int n_own = sizeof own, n_other = sizeof other;
+
+    return uv_tcp_getsockname(tcp, (struct sockaddr *)&own, &n_own) == 0 &&
+           uv_tcp_getpeername(tcp, (struct sockaddr *)&other, &n_other) == 0 && n_own == n_other &&
+           !memcmp(&own, &other, (size_t)n_own);
+}
+
+/* ---- its end ---- */
+
 static void stream_on_closed(uv_handle_t *h)
 {
     struct stream *s = h->data;
 
-    if (--s->n_handles == 0)
-        s->events->gone(s->arg);
+    if (--s->n_handles)
+        return;
+    if (s->dial) /* libuv has ended a connect of its own before */
+        end_dial(s->dial, UV_ECANCELED);
+    s->events->gone(s->arg);
 }
 
 static void close_handles(struct stream *s)
@@ -146,7 +252,10 @@ static void stream_on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
     free(buf->base);
 }
 
-int stream_start(struct stream *s, struct err *err)
+/* ---- bytes ---- */
+
+/* Note the addresses, and send small frames at once. */
+static int stream_set_up(struct stream *s)
 {
     struct sockaddr_storage sa;
     int len = sizeof sa, rc;
@@ -162,8 +271,16 @@ int stream_start(struct stream *s, struct err *err)
         addr_number((struct sockaddr *)&sa, s->local_number);
         uv_tcp_nodelay(&s->tcp, 1);
         uv_tcp_keepalive(&s->tcp, 1, KEEPALIVE_S);
-        rc = uv_read_start((uv_stream_t *)&s->tcp, stream_on_alloc, stream_on_read);
     }
+    return rc;
+}
+
+int stream_start(struct stream *s, struct err *err)
+{
+    int rc = s->is_relayed ? 0 : stream_set_up(s);
+
+    if (rc == 0)
+        rc = uv_read_start((uv_stream_t *)&s->tcp, stream_on_alloc, stream_on_read);
     if (rc < 0)
         return err_set(err, ERR_PEER, "the connection broke at once: %s (%s)", uv_strerror(rc),
                        uv_err_name(rc));

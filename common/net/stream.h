@@ -3,7 +3,7 @@
  * This is the lowest layer of a connection; conn.h puts frames on top of it.  tls.h stands between
  * the two, with the same calls and callbacks.  No higher layer looks at the socket.
  *
- * Life:    stream_init -> (uv_accept or uv_tcp_connect on .tcp) -> stream_start -> send, bytes ...
+ * Life:    stream_init -> (uv_accept on .tcp, or stream_connect) -> stream_start -> send, bytes ...
  *          -> stream_close -> the loop runs on -> `gone`.  From stream_init on, stream_close is
  *          needed, and the memory must stay until `gone`.  Over a channel stream_start_over comes
  *          in the place of the connecting and of stream_start.
@@ -49,11 +49,24 @@ struct stream {
     size_t n_unsent;      /* lingering: bytes that waited at the last look */
     int n_quiet, n_looks; /* ... looks since n_unsent became less, and in all */
     int n_handles;        /* of tcp and linger, not yet closed */
+    int is_relayed;       /* the socket leads to a relay (net/lane.h), which told the addresses */
+    struct stream_dial *dial; /* stream_connect is under way; or NULL */
     char peer[ADDR_TEXT], peer_number[ADDR_TEXT], local_number[ADDR_TEXT]; /* from stream_start */
 };
 
 int stream_init(struct stream *s, uv_loop_t *loop, size_t queue_limit,
                 const struct stream_events *events, void *arg, struct err *err);
+
+/* Connect to `to`: through the relay at the other end of `lane` (net/lane.h), or with lane 0 by
+ * itself.  Returns 0, and then done(arg, status) comes once, from the loop; status is libuv's
+ * number, and UV_ECANCELED after stream_close.  Or returns libuv's number of the error.
+ * With status 0, stream_start may follow in that call. */
+int stream_connect(struct stream *s, const struct sockaddr *to, int lane,
+                   void (*done)(void *arg, int status), void *arg);
+
+/* 1: the connected socket is both ends.  If no process listens at a port of the range that the
+ * system gives to clients, the system may give this very port to the socket that connects. */
+int stream_has_met_itself(const uv_tcp_t *tcp);
 
 /* The socket is connected: set it up (no delay, keepalive) and begin to read. */
 int stream_start(struct stream *s, struct err *err);
