@@ -1,5 +1,6 @@
 /* The agent's loop: signals, the pauses before children are started again, and the sign of life to
- * the service manager.  The agent has one thread, and no connection with a driver. */
+ * the service manager.  The agent has one thread, and no connection with a driver but a relay's,
+ * whose bytes it does not know. */
 #include "follower/agent.h"
 
 #include <errno.h>
@@ -17,6 +18,7 @@
 #include "daemon/notice_signal.h"
 #include "daemon/notify.h"
 #include "daemon/places.h"
+#include "net/gateway.h"
 
 /* A child that lived for LONG_LIFE_MS before it failed is started again after the first pause. */
 enum { FIRST_PAUSE_MS = 1000, LAST_PAUSE_MS = 60000, LONG_LIFE_MS = 60000, BEAT_MS = 1000 };
@@ -36,7 +38,8 @@ enum { N_SIGNALS = 4 };
 struct agent {
     const struct options *options;
     struct places places;
-    struct minder minder; /* a child's tag is its number */
+    struct minder minder;  /* a child's tag is its number */
+    struct gateway *relay; /* NULL: children connect by themselves */
     char *program;
     struct charge *charge; /* [places.n] */
     int first_rank;        /* -1: any */
@@ -67,12 +70,25 @@ static void agent_name_of(const struct agent *a, int number, char out[48])
                  a->places.n);
 }
 
+/* Start a child, with a lane to the relay if there is one. */
+static int start_with_lane(struct agent *a, struct minder_order *order, int number, struct err *err)
+{
+    int rc = a->relay ? gateway_add(a->relay, &order->lane, err) : 0;
+
+    a->charge[number].started_ns = clock_mono_ns();
+    if (rc == 0)
+        rc = minder_start(&a->minder, order, number, err);
+    if (order->lane)
+        close(order->lane);
+    return rc;
+}
+
 static int start_child(struct agent *a, int number, struct err *err)
 {
     const struct options *o = a->options;
     const struct place *place = &a->places.place[number];
     struct minder_command c = {.n = 0};
-    const struct minder_order order = {
+    struct minder_order order = {
         .command = &c, .role = {MINDER_AGENT, number + 1}, .place = place, .death_signal = SIGTERM};
     const struct minder_follower follower = {.program = a->program,
                                              .root = o->n_ports > 1 ? NULL : o->root_text,
@@ -89,8 +105,7 @@ static int start_child(struct agent *a, int number, struct err *err)
         minder_add(&c, "--once", NULL);
         minder_add(&c, "--wait", c.wait);
     }
-    a->charge[number].started_ns = clock_mono_ns();
-    return minder_start(&a->minder, &order, number, err);
+    return start_with_lane(a, &order, number, err);
 }
 
 static int is_over(const struct agent *a)
@@ -361,18 +376,16 @@ static void start_all(struct agent *a)
     }
 }
 
-static void close_handle(uv_handle_t *h, void *arg)
-{
-    (void)arg;
-    if (!uv_is_closing(h))
-        uv_close(h, NULL);
-}
-
 static void close_all(struct agent *a)
 {
     minder_end(&a->minder, 0, 1);
     agent_drop_signals(a);
-    uv_walk(&a->loop, close_handle, NULL);
+    for (int i = 0; i < a->places.n; i++)
+        uv_close((uv_handle_t *)&a->charge[i].again, NULL);
+    uv_close((uv_handle_t *)&a->beat, NULL);
+    if (a->state_signal.data)
+        uv_close((uv_handle_t *)&a->state_signal, NULL);
+    gateway_close(a->relay); /* what the children have sent still leaves */
     uv_run(&a->loop, UV_RUN_DEFAULT);
     ASSERT(uv_loop_close(&a->loop) == 0);
     if (a->state_fd >= 0)
@@ -401,6 +414,8 @@ int agent_run(const struct options *o)
     uv_timer_init(&a.loop, &a.beat);
     a.beat.data = &a;
     agent_catch_signals(&a);
+    if (o->relay)
+        a.relay = gateway_new(&a.loop);
     start_all(&a);
     start_beat(&a);
     if (!is_over(&a))

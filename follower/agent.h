@@ -7,6 +7,8 @@
  * or was stopped or drained (4) is not started again, nor one that SIGINT, SIGTERM or SIGHUP killed
  * before it caught signals.
  *
+ * With --relay the agent connects with drivers in its children's place (net/gateway.h).
+ *
  * Signals: the first SIGINT, SIGTERM or SIGHUP is passed on to the children, and the second one
  * kills them.  SIGUSR1 is always passed on.  If the agent dies, the kernel sends its children
  * SIGTERM.

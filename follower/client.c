@@ -317,6 +317,7 @@ static void note_other(struct client *c, const char *text)
                                .wait_ms = -1,
                                .seed = (uint64_t)clock_mono_ns() ^ (uint64_t)getpid() << 32,
                                .is_quiet = 1,
+                               .lane = c->options->lane,
                                .connected = client_on_connected,
                                .arg = c};
     char host[ADDR_MAX_HOST];
@@ -529,17 +530,16 @@ static int client_start_dialing(struct client *c, struct err *err)
                                .n_ports = o->n_ports,
                                .tls = c->trust.tls,
                                .wait_ms = o->once ? 1000 * o->wait_s : -1,
+                               .lane = o->lane,
                                .seed = (uint64_t)clock_mono_ns(),
                                .connected = client_on_connected,
                                .gave_up = client_on_gave_up,
                                .arg = c};
-    int rc;
 
     if (getrandom(&d.seed, sizeof d.seed, 0) < 0)
         d.seed ^= (uint64_t)getpid() << 32;
-    rc = dialer_new(&c->daemon.loop, &d, &c->dialer, err);
-    if (rc < 0)
-        return rc;
+    if (dialer_new(&c->daemon.loop, &d, &c->dialer, err) < 0)
+        return err->code;
     uv_timer_init(&c->daemon.loop, &c->redial);
     uv_timer_init(&c->daemon.loop, &c->turn);
     c->redial.data = c->turn.data = c;

@@ -29,6 +29,7 @@ int main(int argc, char **argv)
         const enum minder_kind kind = minder_role().kind;
 
         daemon_process_setup(argv);
+        o.lane = minder_take_lane();
         daemon_set_nccl(&o.common, o.advertise);
         if (o.wait_s >= 0 && !o.once)
             log_warn("--wait has no effect without --once: this follower waits for ever");

@@ -40,6 +40,12 @@ static const struct arg job_args[] = {
     {{"wait", OPT_INT, AT(wait_s), NULL, 0, 1000000000,
       .help = "With --once: how many seconds to wait for the driver. The default is 600."},
      "SECONDS"},
+    {{"relay", OPT_BOOL, AT(relay),
+      .help = "With --ranks: all ranks of this command share one connection with the driver, which "
+              "needs one open file for them in place of one for each. This is for jobs with more "
+              "ranks than the driver may have open files. With --secret-file all is encrypted "
+              "between each rank and the driver, as without this option."},
+     NULL},
 };
 
 enum { WAIT_S = 600 };
@@ -74,6 +80,15 @@ static int options_check_data(const struct options *o, struct err *err)
 
     if (o->data && (stat(o->data, &st) < 0 || !S_ISDIR(st.st_mode)))
         return err_set(err, ERR_ARG, "--data %s is not a folder on this host", o->data);
+    return 0;
+}
+
+static int options_check_relay(const struct options *o, struct err *err)
+{
+    if (o->relay && !o->common.ranks)
+        return err_set(err, ERR_ARG,
+                       "--relay belongs to --ranks, whose processes share a connection; give both, "
+                       "or leave --relay out");
     return 0;
 }
 
@@ -152,6 +167,8 @@ static int follower_options_check(struct options *o, struct err *err)
         rc = parse_root(o, err);
     if (rc == 0)
         rc = options_check_data(o, err);
+    if (rc == 0)
+        rc = options_check_relay(o, err);
     if (rc == 0)
         rc = daemon_check_options(&o->common, o->advertise, err);
     if (rc == 0 && addr_is_number(o->host))

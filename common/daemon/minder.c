@@ -22,6 +22,7 @@
 /* ---- the child's view ---- */
 
 static const char role_name[] = "DPTRAIN_MINDER";
+static const char lane_mark[] = ":relay"; /* behind the number */
 static const char *const kinds[] = {[MINDER_NONE] = "none",
                                     [MINDER_DRIVER] = "driver",
                                     [MINDER_AGENT] = "agent",
@@ -36,6 +37,22 @@ struct minder_role minder_role(void)
         if (!strncmp(text, kinds[i], (size_t)(colon - text)))
             role = (struct minder_role){.kind = (enum minder_kind)i, .number = atoi(colon + 1)};
     return role;
+}
+
+int minder_take_lane(void)
+{
+    const char *text = getenv(role_name);
+    int null, lane;
+
+    if (!text || !strstr(text, lane_mark))
+        return 0;
+    null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    lane = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    if (null >= 0) {
+        dup2(null, STDIN_FILENO);
+        close(null);
+    }
+    return lane > 0 ? lane : 0;
 }
 
 /* ---- finding the program ---- */
@@ -151,7 +168,7 @@ static void drop_handlers(void)
  * begun. */
 static void child_main(const struct minder_order *o, char **env, pid_t group, pid_t parent)
 {
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC), input = o->lane ? o->lane : o->input_fd;
     sigset_t state;
 
     setpgid(0, group);
@@ -159,7 +176,7 @@ static void child_main(const struct minder_order *o, char **env, pid_t group, pi
     if (getppid() != parent)
         _exit(STATUS_FAILED); /* it died before prctl asked for its signal */
     if (null >= 0) {
-        dup2(o->input_fd ? o->input_fd : null, STDIN_FILENO);
+        dup2(input ? input : null, STDIN_FILENO);
         dup2(o->output_fd ? o->output_fd : null, STDOUT_FILENO);
     }
     descriptors_close_at_exec();
@@ -207,7 +224,8 @@ static pid_t fork_child(const struct minder_order *o, char **env, pid_t group)
 
 int minder_start(struct minder *m, const struct minder_order *o, int tag, struct err *err)
 {
-    char *role = xasprintf("%s=%s:%d", role_name, kinds[o->role.kind], o->role.number);
+    char *role = xasprintf("%s=%s:%d%s", role_name, kinds[o->role.kind], o->role.number,
+                           o->lane ? lane_mark : "");
     char **env = child_environment(role);
     pid_t group = minder_n_running(m) ? m->group : 0, pid = fork_child(o, env, group);
     const int cause = errno;

@@ -26,6 +26,10 @@ struct minder_role {
 
 struct minder_role minder_role(void);
 
+/* The lane that this process has inherited from its minder as standard input, which is /dev/null
+ * from here on.  0: there is none.  Call it once. */
+int minder_take_lane(void);
+
 /* ---- a child's command line ---- */
 
 enum { MINDER_MAX_ARGS = 40 + 2 * TLS_MAX_SECRETS, MINDER_NUMBER = 24 };
@@ -78,6 +82,7 @@ struct minder_order {
     const struct place *place; /* the CPUs that it is bound to; NULL: it keeps this process's */
     int death_signal;          /* what the child gets when the minder dies */
     int input_fd;              /* its standard input; 0: /dev/null */
+    int lane;                  /* its standard input is this way to a relay (net/lane.h); 0: not */
     int output_fd;             /* its standard output; 0: /dev/null */
 };
 

@@ -95,6 +95,7 @@ class Bash(unittest.TestCase):
         self.assertEqual(self.complete("dpdriver", "status", "--wa"), ["--watch"])
         self.assertEqual(self.complete("dpdriver", "train", "--wat"), [])
         self.assertEqual(self.complete("dpfollower", "--ro"), ["--root"])
+        self.assertEqual(self.complete("dpfollower", "--rel"), ["--relay"])
 
     def test_values(self):
         self.assertEqual(self.complete("dpdriver", "train", "--bind", ""), ["auto", "none"])

@@ -191,6 +191,7 @@ FOLLOWER_CASES = [
     (["--root", "[fe80::1%eth0]:7000"], r"fe80::1%eth0 is a link-local IPv6 address.*ip address"),
     (["--root", "[fe80::1]:7000"], r"\[fe80::1\]:7000: fe80::1 is a link-local IPv6 address"),
     (["--root", "192.0.2.1:7000"], r"not on this machine.*--secret-file.*--insecure"),
+    (["--root", "127.0.0.1:1", "--relay"], r"--relay belongs to --ranks, .*or leave --relay out"),
     (["--rooot", "127.0.0.1:1"], r"did you mean --root\?"),
     (["--root", "http://localhost:7000"], r"want HOST:PORT"),
 ]

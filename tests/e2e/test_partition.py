@@ -1,6 +1,7 @@
 """Pulled cables: four ranks on two or three hosts (network namespaces), and links that go down.
 Needs the right to make network namespaces; skipped without it."""
 
+import re
 import signal
 import subprocess
 import time
@@ -122,6 +123,32 @@ class Partition(dp.Case):
         for daemon in daemons:
             self.assert_exit(daemon, FINISHED)
         self.assertEqual(self.events("lost"), [])
+
+    def test_the_host_of_a_relay(self):
+        """Its ranks are lost together.  Once the cable is back they come again, by a new connection
+        of their agent's: the old one may be silent for long."""
+        job = {**JOB, "cluster.min_ranks": 2, "cluster.replace_timeout": 1}
+        driver = self.start([DRIVER, "--nranks", "4", "--port", "7000", "--host", "10.78.0.1",
+                             "--insecure", "--threads", "1", *dp.sets(job)], **self.on(0))
+        driver.wait_line("listening on")
+        one = self.one(2, "--rank", "1")
+        agent = self.start([FOLLOWER, "--root", "10.78.0.1:7000", "--insecure", "--threads", "1",
+                            "--rank", "2", "--ranks", "2", "--relay"], **self.on(1))
+        self.wait_event("epoch")
+        self.cable(1, "down")
+        dp.wait_for("two ranks", lambda: self.events("form")[-1]["nranks"] == 2)
+        self.wait_event("recovered")
+        self.cable(1, "up")
+        since = time.monotonic()
+        dp.wait_for("both ranks", lambda: len(re.findall("joined .* as a spare", agent.text)) == 2)
+        self.assertLess(time.monotonic() - since, SOON)
+        self.assertEqual(agent.text.count("relay: one connection to the driver"), 2)
+        self.assertEqual(sorted(event["rank"] for event in self.events("lost")), [2, 3])
+        driver.signal(signal.SIGTERM)
+        for daemon in (driver, one):
+            self.assert_exit(daemon, STOPPED)
+        agent.signal(signal.SIGTERM)
+        self.assert_exit(agent, STOPPED)
 
     def test_nobody_to_replace(self):
         """Every rank on both sides stops in time; the driver's side names the lost rank."""
