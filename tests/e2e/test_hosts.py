@@ -3,6 +3,7 @@ runs the remote command on this machine."""
 
 import contextlib
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -58,6 +59,13 @@ class Hosts(training.Case):
         secret = self.read("secret").split()[-1]
         self.assertNotIn(secret, self.read("ssh.commands"))
         self.assertEqual(os.listdir(self.path("tmp")), [])
+
+    def test_machines_are_relays(self):
+        """With --relays the ranks of each machine come by one connection."""
+        driver = self.run_hosts("a slots=2\nb slots=1\n", "--relays", "2")
+        self.assert_exit(driver, FINISHED)
+        self.assertEqual(driver.text.count("dpfollower: relay: one connection to the driver"), 2)
+        self.assertEqual(len(re.findall(r"joined: .* \(relayed \d\)", driver.text)), 3)
 
     def test_secret_is_for_its_owner(self):
         driver = self.run_hosts("a\n", job=ENDLESS)
