@@ -338,10 +338,13 @@ static void listener_accept_one(struct listener *l)
 void listener_go_on(struct listener *l)
 {
     while (!l->is_closing && (l->is_waiting || l->first_offering)) {
-        const int is_relay = l->first_offering && (l->is_relay_next || !l->is_waiting);
+        int is_relay = l->first_offering && (l->is_relay_next || !l->is_waiting);
 
-        if (!listener_has_room(l, is_relay ? PLACE_CONN : PLACE_CONN | PLACE_SOCKET))
-            return;
+        if (!listener_has_room(l, is_relay ? PLACE_CONN : PLACE_CONN | PLACE_SOCKET)) {
+            if (is_relay || !l->first_offering || !listener_has_room(l, PLACE_CONN))
+                return;
+            is_relay = 1; /* it needs no socket */
+        }
         l->is_relay_next = !is_relay;
         if (is_relay)
             carrier_take_one(l);

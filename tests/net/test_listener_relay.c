@@ -282,6 +282,35 @@ static void test_sockets(void **state)
     listener_close(s.listener);
 }
 
+/* A connection that waits for the place of a socket does not hold up ranks behind relays, which
+ * need none. */
+static void test_no_socket_needed(void **state)
+{
+    struct machine m;
+    struct server s;
+    int fd[2];
+
+    relays_open(*state, &s, (struct listener_options){.max_sockets = 1});
+    machine_open(*state, &m, &s);
+    machine_rank(*state, &m, NULL);
+    until_accepted(*state, &s, 1);
+    conn_welcome(s.side[0].conn);
+    for (int i = 0; i < 2; i++)
+        fd[i] = raw_connect(&s);
+    mux_turn(*state, 50);
+    for (int i = 1; i < 3; i++) { /* the second one is not its relay's turn */
+        machine_rank(*state, &m, NULL);
+        until_accepted(*state, &s, i + 1);
+        assert_non_null(strstr(conn_peer(s.side[i].conn), "relayed"));
+    }
+    machine_close(&m);
+    for (int i = 0; i < 2; i++)
+        close(fd[i]);
+    for (int i = 0; i < 3; i++)
+        run_until(*state, &s.side[i].is_closed);
+    listener_close(s.listener);
+}
+
 /* A relay has the time of a stranger until it has a welcomed rank, and again after the last one has
  * left. */
 static void test_quiet_relay(void **state)
@@ -393,10 +422,12 @@ int main(void)
 {
 #define LOOP_TEST(t) cmocka_unit_test_setup_teardown(t, loop_setup, loop_teardown)
     const struct CMUnitTest tests[] = {
-        LOOP_TEST(test_ranks),       LOOP_TEST(test_wrong_secret),    LOOP_TEST(test_lost_machine),
-        LOOP_TEST(test_rank_waits),  LOOP_TEST(test_turns),           LOOP_TEST(test_each_relay),
-        LOOP_TEST(test_sockets),     LOOP_TEST(test_quiet_relay),     LOOP_TEST(test_none_taken),
-        LOOP_TEST(test_first_bytes), LOOP_TEST(test_listener_closes),
+        LOOP_TEST(test_ranks),        LOOP_TEST(test_wrong_secret),
+        LOOP_TEST(test_lost_machine), LOOP_TEST(test_rank_waits),
+        LOOP_TEST(test_turns),        LOOP_TEST(test_each_relay),
+        LOOP_TEST(test_sockets),      LOOP_TEST(test_no_socket_needed),
+        LOOP_TEST(test_quiet_relay),  LOOP_TEST(test_none_taken),
+        LOOP_TEST(test_first_bytes),  LOOP_TEST(test_listener_closes),
     };
 
     signal(SIGPIPE, SIG_IGN); /* as the daemons do */
