@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """swarm - measures the cost of the control plane with up to 100,000 ranks.
 
-    swarm.py [--build DIR] [--ranks N]... [--rounds N] [--plain] [--beat S] [--json FILE] [--record]
-    swarm.py --check N [--build DIR] [--plain]     test it with N ranks; no figure is judged
-    swarm.py --plot FILE.png --json FILE           draw the figures that --json kept
+    swarm.py [--build DIR] [--ranks N]... [--relayed K] [--rounds N] [--plain] [--beat S]
+             [--json FILE] [--record]
+    swarm.py --check N [--relayed K] [--build DIR] [--plain]  test it with N ranks; judge no figure
+    swarm.py --plot FILE.png --json FILE                      draw the figures that --json kept
 
 For each number of ranks a driver (swarm/driver_main.c: dpdriver's own server, session and TLS,
 around an engine that does not train) and one process that plays all its followers (swarm/swarm.c)
-talk over loopback, by TLS 1.3 with the shared secret.  Measured, the median of the rounds:
+talk over loopback, by TLS 1.3 with the shared secret.  Beyond 10,000 ranks 8 followers share a
+connection, as those of a machine do behind its agent; --relayed K has it so for any number, 0 for
+none.  A job of so many ranks is measured once.  Measured, the median of the rounds:
 
   join       from the first connect until every rank is told to train: the driver has welcomed all,
              sent Form to all and heard from all that they have formed.  By wall clock, and as CPU
@@ -38,21 +41,23 @@ import time
 import bench
 from bench import HERE, ROOT, commit_and_cpu
 
-RANKS = [100, 300, 1000, 3000, 10000]
+RANKS = [100, 300, 1000, 3000, 10000, 100000]
+MANY = 10000  # ranks; beyond, members share connections:
+RELAYED = 8   # so many, as many as a machine often has
 SPARE_FILES = 200  # open files besides one for each connection
 PATIENCE_S = 120
 MIN_BEAT_S = 10
 
-# The measurements: key, title of the column, format, goal at 10,000 ranks (at most).
+# The measurements: key, title of the column, format, goals (at most) up to MANY ranks and beyond.
 COLUMNS = [
-    ("join_s", "join s", "{:.2f}", 5.0),
+    ("join_s", "join s", "{:.2f}", (5.0, 20.0)),
     ("join_driver_cpu_s", "driver CPU s", "{:.2f}", None),
     ("join_swarm_cpu_s", "followers' CPU s", "{:.2f}", None),
-    ("kib", "KiB per follower", "{:.1f}", 24.0),
-    ("beat_percent", "heartbeats % of a core", "{:.2f}", 5.0),
-    ("told_s", "lost: all told s", "{:.3f}", 0.5),
+    ("kib", "KiB per follower", "{:.1f}", (24.0, 20000 / 1024)),
+    ("beat_percent", "heartbeats % of a core", "{:.2f}", (5.0, 10.0)),
+    ("told_s", "lost: all told s", "{:.3f}", (0.5, 2.0)),
     ("again_s", "lost: formed again s", "{:.2f}", None),
-    ("abort_s", "abort s", "{:.3f}", 0.5),
+    ("abort_s", "abort s", "{:.3f}", (0.5, 2.0)),
     ("abort_driver_cpu_s", "its driver CPU s", "{:.3f}", None),
 ]
 # The greatest growth of one rank's cost (CPU time, memory) from a third of the ranks to the most.
@@ -63,8 +68,17 @@ class Failed(Exception):
     pass
 
 
-def need_files(n_ranks):
-    want = n_ranks + SPARE_FILES
+def n_connections(n_ranks, relayed):
+    return -(-n_ranks // relayed) if relayed else n_ranks
+
+
+def relayed_of(args, n_ranks):
+    """The members of one connection; 0: each has its own."""
+    return (RELAYED if n_ranks > MANY else 0) if args.relayed is None else args.relayed
+
+
+def need_files(n_ranks, relayed):
+    want = n_connections(n_ranks, relayed) + SPARE_FILES
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY or hard >= want:
         return
@@ -75,12 +89,14 @@ def need_files(n_ranks):
                      f"one may have {hard}: raise the hard limit (ulimit -Hn)") from None
 
 
-def start_driver(folder, tools, n_ranks, plain):
+def start_driver(folder, tools, n_ranks, relayed, plain):
     words = [os.path.join(tools, "dpdriver-swarm"), "--nranks", str(n_ranks), "--host", "127.0.0.1",
              "--port", "0", "--port-file", "port", "--run-dir", "run",
              "--set", "cluster.spares=1", "--set", "cluster.replace_timeout=0"]
     if not plain:
         words += ["--secret-file", "secret"]
+    if relayed:
+        words += ["--relays", str(n_connections(n_ranks, relayed))]
     with open(os.path.join(folder, "log"), "wb") as log:
         process = subprocess.Popen(words, cwd=folder, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.DEVNULL, stderr=log)
@@ -101,14 +117,16 @@ def log_of(folder):
     return "\n".join(lines[-20:])
 
 
-def run_swarm(folder, tools, n_ranks, driver, port, plain, beat_s):
+def run_swarm(folder, tools, n_ranks, relayed, driver, port, plain, beat_s):
+    patience_s = PATIENCE_S + 2 * interval_s(n_ranks)
     words = [os.path.join(tools, "swarm"), "--n", str(n_ranks), "--port", str(port),
              "--driver-pid", str(driver.pid), "--events", os.path.join("run", "events.jsonl"),
-             "--spare", "--beat", str(beat_s), "--patience", str(PATIENCE_S)]
+             "--relayed", str(relayed), "--spare", "--beat", str(beat_s),
+             "--patience", str(patience_s)]
     if not plain:
         words += ["--secret-file", "secret"]
     swarm = subprocess.run(words, cwd=folder, capture_output=True, text=True,
-                           timeout=10 * PATIENCE_S, check=False)
+                           timeout=10 * patience_s, check=False)
     if swarm.returncode != 0:
         raise Failed(f"{swarm.stderr}\nthe driver said last:\n{log_of(folder)}")
     return json.loads(swarm.stdout)
@@ -136,6 +154,15 @@ def check_events(folder, n_ranks):
         raise Failed(f"the formations had {forms} ranks, want {n_ranks} each")
 
 
+def check_connections(raw, relayed):
+    """Check that the driver has as many more open files as there are connections."""
+    more = raw["joined"]["driver_files"] - raw["before"]["driver_files"]
+    want = n_connections(raw["followers"], relayed)
+    if not want <= more < want + 10:
+        raise Failed(f"the driver opened {more} files while {raw['followers']} followers joined, "
+                     f"want one for each of {want} connections")
+
+
 def figures(raw):
     def between(a, b, key):
         return raw[b][key] - raw[a][key]
@@ -143,6 +170,7 @@ def figures(raw):
     followers = raw["followers"]
     return {
         "ranks": raw["ranks"],
+        "relayed": raw["relayed"],
         "join_s": raw["joined"]["at"],
         "join_driver_cpu_s": between("before", "joined", "driver_cpu"),
         "join_swarm_cpu_s": between("before", "joined", "own_cpu"),
@@ -157,19 +185,20 @@ def figures(raw):
     }
 
 
-def measure(build, n_ranks, plain, beat_s):
+def measure(build, n_ranks, relayed, plain, beat_s):
     tools = os.path.join(build, "tests", "bench", "swarm")
     folder = tempfile.mkdtemp(prefix="dptrain-swarm-")
     driver = None
     try:
         subprocess.run([os.path.join(build, "driver", "dpdriver"), "--make-secret", "secret"],
                        cwd=folder, check=True, stderr=subprocess.DEVNULL)
-        driver, port = start_driver(folder, tools, n_ranks, plain)
-        raw = run_swarm(folder, tools, n_ranks, driver, port, plain, beat_s)
+        driver, port = start_driver(folder, tools, n_ranks, relayed, plain)
+        raw = run_swarm(folder, tools, n_ranks, relayed, driver, port, plain, beat_s)
         status = driver.wait(PATIENCE_S)
         if status != 1:
             raise Failed(f"the driver's exit status is {status}, want 1:\n{log_of(folder)}")
         check_events(folder, n_ranks)
+        check_connections(raw, relayed)
         return figures(raw)
     finally:
         if driver and driver.poll() is None:
@@ -182,18 +211,28 @@ def middle(runs):
     return {key: statistics.median(run[key] for run in runs) for key in runs[0]}
 
 
+def interval_s(n_ranks):
+    """The seconds between two heartbeats, as the driver has them."""
+    return -(-n_ranks // 1000)
+
+
 def beat_seconds(n_ranks):
-    """The seconds of two heartbeat intervals; the interval grows with the number of ranks."""
-    return max(MIN_BEAT_S, 2 * -(-n_ranks // 1000))
+    """The seconds of two heartbeat intervals, of many ranks of one."""
+    return max(MIN_BEAT_S, (1 if n_ranks > MANY else 2) * interval_s(n_ranks))
+
+
+def n_rounds(args, n_ranks):
+    return 1 if n_ranks > MANY else args.rounds
 
 
 def measure_all(args):
     rows = []
     for n_ranks in args.ranks:
         runs = []
-        for i in range(args.rounds):
+        for i in range(n_rounds(args, n_ranks)):
             beat_s = args.beat or beat_seconds(n_ranks)
-            runs.append(measure(args.build, n_ranks, args.plain, beat_s))
+            relayed = relayed_of(args, n_ranks)
+            runs.append(measure(args.build, n_ranks, relayed, args.plain, beat_s))
             print(f"{n_ranks} ranks, round {i + 1}: join {runs[-1]['join_s']:.2f} s, "
                   f"{runs[-1]['kib']:.1f} KiB per follower", file=sys.stderr)
         rows.append(middle(runs))
@@ -203,36 +242,58 @@ def measure_all(args):
 # ---- judging and telling
 
 
-def growth(rows, key):
-    """The cost of one rank at the most ranks, divided by that at about a third of them; or
-    None."""
-    most = max(rows, key=lambda row: row["ranks"])
-    fewer = [row for row in rows if row["ranks"] <= most["ranks"] / 3]
-    if not fewer:
-        return None
-    third = max(fewer, key=lambda row: row["ranks"])
-    return (most[key] / most["ranks"]) / (third[key] / third["ranks"])
+def fewer_ranks(rows, row):
+    """The row of the most ranks that are at most a third of this row's; or None."""
+    fewer = [other for other in rows if other["ranks"] <= row["ranks"] / 3]
+    return max(fewer, key=lambda other: other["ranks"]) if fewer else None
 
 
-def verdicts(rows):
-    """The goals' verdicts: [(text, is met)]"""
-    most = max(rows, key=lambda row: row["ranks"])
-    found = [(f"{title}: {form.format(most[key])} (goal {goal:g})", most[key] <= goal)
-             for key, title, form, goal in COLUMNS if goal]
+def growth(row, other, key):
+    """The cost of one rank in `row`, divided by that in `other`."""
+    return (row[key] / row["ranks"]) / (other[key] / other["ranks"])
+
+
+def verdicts_at(rows, row):
+    """The goals' verdicts on this row: [(text, is met)]"""
+    is_many = row["ranks"] > MANY
+    found = [(f"{title}: {form.format(row[key])} (goal {goals[is_many]:.4g})",
+              row[key] <= goals[is_many])
+             for key, title, form, goals in COLUMNS if goals]
+    other = fewer_ranks(rows, row)
     for key, what in (("join_driver_cpu_s", "driver's CPU time"), ("mib", "memory")):
-        times = growth(rows, key)
-        if times is not None:
-            found.append((f"{what} per rank grows {times:.2f} times from a third of the ranks "
+        if other:
+            times = growth(row, other, key)
+            found.append((f"{what} per rank grows {times:.2f} times from {other['ranks']:,} ranks "
                           f"(goal {MOST_GROWTH:g})", times <= MOST_GROWTH))
     return found
 
 
+def judged(rows):
+    """The rows with the most ranks: up to MANY, and beyond."""
+    sides = ([row for row in rows if (row["ranks"] > MANY) == is_many] for is_many in (0, 1))
+    return [max(side, key=lambda row: row["ranks"]) for side in sides if side]
+
+
+def verdicts(rows):
+    """[(the row's ranks, its verdicts)]"""
+    return [(row["ranks"], verdicts_at(rows, row)) for row in judged(rows)]
+
+
+def goals_text(rows):
+    parts = []
+    for n_ranks, found in verdicts(rows):
+        lines = "\n".join(f"- {'met' if met else 'MISSED'}: {text}" for text, met in found)
+        parts.append(f"At {n_ranks:,} ranks:\n{lines}\n")
+    return "\n".join(parts)
+
+
 def table(rows):
-    lines = ["| ranks | " + " | ".join(title for _, title, _, _ in COLUMNS) + " |",
-             "|---" * (len(COLUMNS) + 1) + "|"]
+    lines = ["| ranks | of a connection | " + " | ".join(column[1] for column in COLUMNS) + " |",
+             "|---" * (len(COLUMNS) + 2) + "|"]
     for row in rows:
-        cells = [form.format(row[key]) for key, _, form, _ in COLUMNS]
-        lines.append(f"| {row['ranks']:,} | " + " | ".join(cells) + " |")
+        cells = [f"{row['ranks']:,}", f"{row['relayed'] or 1:.0f}"]
+        cells += [form.format(row[key]) for key, _, form, _ in COLUMNS]
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -240,12 +301,12 @@ def describe(rows, args, load):
     commit, machine = commit_and_cpu()
     how = "without TLS" if args.plain else "TLS 1.3 with the shared secret"
     busy = "" if load[0] < 0.5 else "  A busy machine: the CPU times say more than wall times."
-    goals = "\n".join(f"- {'met' if met else 'MISSED'}: {text}" for text, met in verdicts(rows))
     what = textwrap.fill(
-        f"{machine}; swarm.py, {how}, medians of {args.rounds}.  Load average before "
+        f"{machine}; swarm.py, {how}, medians of {args.rounds}; more than {MANY:,} ranks once.  "
+        f"\"of a connection\": followers that share one, as behind an agent.  Load average before "
         f"{load[0]:.1f}, after {os.getloadavg()[0]:.1f} (its own is up to 2).{busy}", 100)
     return (f"## Scale, {time.strftime('%Y-%m-%d %H:%M')}, commit {commit}\n\n{what}\n\n"
-            f"{table(rows)}\n\nAt {max(row['ranks'] for row in rows):,} ranks:\n{goals}\n")
+            f"{table(rows)}\n\n{goals_text(rows)}")
 
 
 # ---- drawing
@@ -282,7 +343,7 @@ def plot(rows, path):
     left.set_ylabel("seconds")
     right.plot(x, [row["mib"] for row in rows], "o-", label="driver's memory")
     right.plot(x, straight(rows, "mib"), "k:", label="linear")
-    right.plot(x, [24 * n / 1024 for n in x], "r--", label="24 KiB per follower")
+    right.plot(x, [20000 * n / (1 << 20) for n in x], "r--", label="20,000 bytes per follower")
     right.set_ylabel("MiB")
     for axes in (left, right):
         axes.set_xscale("log")
@@ -306,9 +367,10 @@ def run(args):
         with open(args.json, encoding="ascii") as file:
             plot(json.load(file), args.plot)
         return 0
-    need_files(args.check or max(args.ranks))
+    for n_ranks in [args.check] if args.check else args.ranks:
+        need_files(n_ranks, relayed_of(args, n_ranks))
     if args.check:
-        measure(args.build, args.check, args.plain, 1)
+        measure(args.build, args.check, relayed_of(args, args.check), args.plain, 1)
         return 0
     if args.record:
         pyplot()  # fails now if it is missing, not after minutes of measuring
@@ -321,7 +383,7 @@ def run(args):
             json.dump(rows, file, indent=1)
     if args.record:
         record(rows, text)
-    return 0 if all(met for _, met in verdicts(rows)) else 1
+    return 0 if all(met for _, found in verdicts(rows) for _, met in found) else 1
 
 
 def main():
@@ -329,7 +391,10 @@ def main():
     parser.add_argument("--build", default=os.path.join(ROOT, "build"))
     parser.add_argument("--ranks", type=int, action="append", metavar="N",
                         help=f"may be repeated (default {RANKS})")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--relayed", type=int, metavar="K",
+                        help=f"followers that share a connection, 0: none (default: {RELAYED} "
+                             f"beyond {MANY:,} ranks)")
+    parser.add_argument("--rounds", type=int, default=3, help=f"up to {MANY:,} ranks")
     parser.add_argument("--plain", action="store_true", help="without TLS")
     parser.add_argument("--beat", type=int, metavar="SECONDS",
                         help="of heartbeats alone (default: two of their intervals)")

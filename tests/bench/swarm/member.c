@@ -165,9 +165,10 @@ static void on_open(void *arg)
     heard(m, HEARD_OPEN);
 }
 
+static const struct conn_events member_events = {on_frame, on_closed};
+
 static void on_connected(uv_connect_t *req, int status)
 {
-    static const struct conn_events events = {on_frame, on_closed};
     struct member *m = container_of(req, struct member, connecting);
     struct err err;
 
@@ -179,7 +180,7 @@ static void on_connected(uv_connect_t *req, int status)
         on_closed(m, m->conn, &err);
         return;
     }
-    conn_listen(m->conn, &events, m);
+    conn_listen(m->conn, &member_events, m);
     if (conn_start(m->conn, &err) < 0) {
         conn_abort(m->conn);
         on_closed(m, m->conn, &err);
@@ -204,10 +205,47 @@ static int bind_member(struct member *m)
     return rc < 0 ? rc : uv_tcp_bind(conn_socket(m->conn), (struct sockaddr *)&from, 0);
 }
 
+static int connect_alone(struct member *m, struct err *err)
+{
+    int rc = bind_member(m);
+
+    if (rc == 0)
+        rc = uv_tcp_connect(&m->connecting, conn_socket(m->conn),
+                            (struct sockaddr *)&m->crowd->driver, on_connected);
+    return rc < 0 ? err_set(err, ERR_IO, "connecting: %s", uv_strerror(rc)) : 0;
+}
+
+/* Its members hear of it, too. */
+static void on_relay_ended(void *arg, const struct err *why, int status)
+{
+    (void)why;
+    (void)status;
+    ((struct relay *)arg)->mux = NULL;
+}
+
+static int connect_relayed(struct member *m, struct err *err)
+{
+    static const struct mux_events events = {.ended = on_relay_ended};
+    struct crowd *c = m->crowd;
+    struct relay *r = &c->relay[(m->number - 1) / c->n_relayed];
+    int rc = 0;
+
+    if (!r->mux)
+        rc = mux_connect(&c->loop, (struct sockaddr *)&c->driver, &events, r, &r->mux, err);
+    if (rc == 0)
+        conn_listen(m->conn, &member_events, m);
+    if (rc == 0)
+        rc = conn_start_over(m->conn, r->mux, err);
+    if (rc == 0 && conn_is_open(m->conn))
+        on_open(m);
+    else if (rc == 0)
+        conn_on_open(m->conn, on_open, m);
+    return rc;
+}
+
 void member_start(struct member *m, struct crowd *c, int number)
 {
     struct err err;
-    int rc;
 
     *m = (struct member){.crowd = c, .number = number};
     snprintf(m->host, sizeof m->host, "node%05d", (number - 1) / RANKS_PER_HOST);
@@ -215,14 +253,10 @@ void member_start(struct member *m, struct crowd *c, int number)
         finish(m, STATUS_FAILED, err.msg);
         return;
     }
-    rc = bind_member(m);
-    if (rc == 0)
-        rc = uv_tcp_connect(&m->connecting, conn_socket(m->conn), (struct sockaddr *)&c->driver,
-                            on_connected);
-    if (rc < 0) {
+    if ((c->n_relayed ? connect_relayed(m, &err) : connect_alone(m, &err)) < 0) {
         conn_abort(m->conn);
         m->conn = NULL;
-        finish(m, STATUS_FAILED, uv_strerror(rc));
+        finish(m, STATUS_FAILED, err.msg);
     }
 }
 
@@ -242,4 +276,11 @@ void member_fini(struct member *m)
     m->conn = NULL;
     follower_free(m->follower);
     free(m->text);
+}
+
+void relay_fini(struct relay *r)
+{
+    if (r->mux)
+        mux_abort(r->mux);
+    r->mux = NULL;
 }

@@ -6,6 +6,7 @@
 #define TESTS_BENCH_SWARM_MEMBER_H
 
 #include "net/conn.h"
+#include "net/mux.h"
 #include "session/follower.h"
 
 struct member;
@@ -20,10 +21,16 @@ enum heard {
     HEARD_COUNT
 };
 
+struct relay {       /* one connection for several members, as the agent of their machine has it */
+    struct mux *mux; /* NULL: not connected yet, or no longer */
+};
+
 struct crowd { /* all members share it */
     uv_loop_t loop;
     const struct tls_context *tls; /* NULL: connections without TLS */
     struct sockaddr_storage driver;
+    int n_relayed;       /* members of one relay; 0: each has a connection of its own */
+    struct relay *relay; /* [members / n_relayed] */
     void (*heard)(struct crowd *c, struct member *m, enum heard what);
 };
 
@@ -46,5 +53,6 @@ void member_start(struct member *m, struct crowd *c, int number);
 void member_tick(struct member *m, int64_t now_ns); /* to be called a few times a second */
 void member_leave(struct member *m);                /* as if the follower were killed */
 void member_fini(struct member *m);
+void relay_fini(struct relay *r); /* after its members */
 
 #endif

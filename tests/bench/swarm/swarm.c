@@ -29,7 +29,7 @@
 enum { TICK_MS = 20, TICKED = 8192, SETTLE_MS = 2000 };
 
 struct options {
-    int64_t n, port, driver_pid, at_once, beat_s, patience_s;
+    int64_t n, port, driver_pid, at_once, beat_s, patience_s, relayed;
     int spare;
     const char *secret, *events;
 };
@@ -94,6 +94,9 @@ static const struct arg args[] = {
     {{"beat", OPT_INT, AT(beat_s), NULL, 0, 3600, .help = "of heartbeats alone (0)"}, "SECONDS"},
     {{"patience", OPT_INT, AT(patience_s), NULL, 1, 3600, .help = "for each stage (60)"},
      "SECONDS"},
+    {{"relayed", OPT_INT, AT(relayed), NULL, 0, MUX_MAX_CHANNELS,
+      .help = "members that share a connection, as by an agent (0: none does)"},
+     "K"},
     {{"spare", OPT_BOOL, AT(spare), .help = "one of them is a spare: lose a rank first"}, NULL},
     {{"events", OPT_STRING, AT(events), .help = "the driver's events.jsonl"}, "F"},
     {{"secret-file", OPT_STRING, AT(secret), .help = "the driver's; without it no TLS"}, "F"},
@@ -312,9 +315,9 @@ static void tell_moments(const struct swarm *s)
 
         if (m->at_ns)
             printf(",\n \"%s\": {\"at\": %.4f, \"driver_cpu\": %.4f, \"driver_mib\": %.3f, "
-                   "\"own_cpu\": %.4f}",
+                   "\"driver_files\": %d, \"own_cpu\": %.4f}",
                    moment_names[i], since_start(s, m->at_ns), m->driver.cpu_s, m->driver.rss_mib,
-                   m->own.cpu_s);
+                   m->driver.n_files, m->own.cpu_s);
     }
 }
 
@@ -332,8 +335,8 @@ static void tell_news(const struct swarm *s)
 
 static void tell(const struct swarm *s)
 {
-    printf("{\"followers\": %d, \"ranks\": %d, \"tls\": %s", (int)s->options.n, s->n_ranks + 1,
-           s->tls ? "true" : "false");
+    printf("{\"followers\": %d, \"ranks\": %d, \"relayed\": %d, \"tls\": %s", (int)s->options.n,
+           s->n_ranks + 1, (int)s->options.relayed, s->tls ? "true" : "false");
     tell_moments(s);
     tell_news(s);
     printf("}\n");
@@ -357,6 +360,11 @@ static int open_tls(struct swarm *s, struct err *err)
     return rc;
 }
 
+static int n_relays(const struct swarm *s)
+{
+    return s->options.relayed ? (int)ceil_div_i64(s->options.n, s->options.relayed) : 0;
+}
+
 static int setup(struct swarm *s, int argc, char **argv, struct err *err)
 {
     struct arg_group group = {"swarm", args, ARRAY_LEN(args), &s->options};
@@ -376,6 +384,8 @@ static int setup(struct swarm *s, int argc, char **argv, struct err *err)
     s->n_ranks = (int)s->options.n - s->options.spare;
     s->member = xcalloc((size_t)s->options.n, sizeof(*s->member));
     s->crowd.heard = on_heard;
+    s->crowd.n_relayed = (int)s->options.relayed;
+    s->crowd.relay = xcalloc((size_t)n_relays(s), sizeof(struct relay));
     uv_ip4_addr("127.0.0.1", (int)s->options.port, (struct sockaddr_in *)&s->crowd.driver);
     return open_tls(s, err);
 }
@@ -395,6 +405,8 @@ static void run(struct swarm *s)
     uv_close((uv_handle_t *)&s->tick, NULL);
     for (int i = 0; i < s->n_started; i++)
         member_fini(&s->member[i]);
+    for (int i = 0; i < n_relays(s); i++)
+        relay_fini(&s->crowd.relay[i]);
     uv_run(&s->crowd.loop, UV_RUN_DEFAULT);
     ASSERT(uv_loop_close(&s->crowd.loop) == 0);
 }
@@ -416,6 +428,7 @@ int main(int argc, char **argv)
         tell(&s);
     tls_context_free(s.tls);
     free(s.member);
+    free(s.crowd.relay);
     free(s.failure);
     return s.failure ? STATUS_FAILED : STATUS_OK;
 }

@@ -1,7 +1,8 @@
-/* usage - reads a process's CPU time from its clock, and its resident memory from
- * /proc/PID/statm. */
+/* usage - reads a process's CPU time from its clock, its resident memory from /proc/PID/statm, and
+ * counts the files in /proc/PID/fd. */
 #include "usage.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
@@ -32,9 +33,25 @@ static double rss_mib(int pid)
     return (double)resident * (double)sysconf(_SC_PAGESIZE) / (1 << 20);
 }
 
+static int n_files(int pid)
+{
+    char path[64];
+    int n = 0;
+    DIR *d;
+
+    snprintf(path, sizeof path, "/proc/%d/fd", pid);
+    d = opendir(path);
+    for (const struct dirent *e; d && (e = readdir(d));)
+        n += e->d_name[0] != '.';
+    if (d)
+        closedir(d);
+    return n;
+}
+
 void usage_of(int pid, struct swarm_usage *out)
 {
     int who = pid ? pid : (int)getpid();
 
-    *out = (struct swarm_usage){.cpu_s = cpu_s(who), .rss_mib = rss_mib(who)};
+    *out =
+        (struct swarm_usage){.cpu_s = cpu_s(who), .rss_mib = rss_mib(who), .n_files = n_files(who)};
 }
