@@ -17,6 +17,10 @@
  * purpose, and at the end. */
 enum { TERMINAL_BYTES = 1 << 20, FLUSH_MS = 2000, END_MS = 10000 };
 
+/* Actions of one turn of the loop.  The machine of a large job wants messages to all ranks at once:
+ * the first of them are on their way while the others are made. */
+enum { ACTIONS_A_TURN = 512 };
+
 /* The lookup of a name, in a thread of libuv's, cannot be broken off, and may take a minute: it is
  * waited for as long as this at the end. */
 enum { LOOKUP_MS = 1000, LOOK_MS = 10 };
@@ -150,14 +154,28 @@ static void do_action(struct daemon *d, struct action *a)
     }
 }
 
+static void on_more(uv_idle_t *idle);
+
 static void daemon_drain(struct daemon *d)
 {
     struct action a;
+    int n = 0;
 
-    while (d->machine && !d->is_finished && d->calls->next(d->machine, &a)) {
+    if (uv_is_active((uv_handle_t *)&d->more))
+        return; /* in order: after those that wait */
+    while (d->machine && !d->is_finished && n < ACTIONS_A_TURN && d->calls->next(d->machine, &a)) {
         do_action(d, &a);
         action_fini(&a);
+        n++;
     }
+    if (d->machine && !d->is_finished && n == ACTIONS_A_TURN)
+        uv_idle_start(&d->more, on_more);
+}
+
+static void on_more(uv_idle_t *idle)
+{
+    uv_idle_stop(idle);
+    daemon_leave(idle->data);
 }
 
 /* ---- time ---- */
@@ -422,7 +440,8 @@ int daemon_init(struct daemon *d, const struct daemon_hooks *hooks, void *arg,
     }
     log_set_writer(d->terminal);
     uv_timer_init(&d->loop, &d->tick);
-    d->tick.data = d;
+    uv_idle_init(&d->loop, &d->more);
+    d->tick.data = d->more.data = d;
     pulse_init(&d->pulse, &d->loop, &pulse_events, d);
     inbox_init(&d->inbox, &d->loop, daemon_on_report, daemon_free_report, d);
     daemon_catch_signals(d);
@@ -443,6 +462,7 @@ void daemon_detach(struct daemon *d, int is_engine_stuck)
     d->machine = NULL;
     d->is_deaf = d->is_mute = 0;
     uv_timer_stop(&d->tick);
+    uv_idle_stop(&d->more);
     if (is_engine_stuck)
         return; /* daemon_close sees by d->engine that the process must end by _exit */
     engine_free(d->engine);
@@ -516,6 +536,7 @@ int daemon_close(struct daemon *d, int status)
     pulse_close(&d->pulse);
     inbox_close(&d->inbox);
     uv_close((uv_handle_t *)&d->tick, NULL);
+    uv_close((uv_handle_t *)&d->more, NULL);
     daemon_drop_signals(d);
     if (d->has_state_signal)
         uv_close((uv_handle_t *)&d->state_signal, NULL);

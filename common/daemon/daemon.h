@@ -74,6 +74,7 @@ struct daemon {
     struct engine *engine;
     struct inbox inbox;
     uv_timer_t tick;
+    uv_idle_t more; /* while actions wait for the next turn of the loop */
     struct sampler *sampler;
     struct pulse pulse; /* pulse_start when the daemon is ready for others */
     uv_signal_t signal[DAEMON_SIGNALS];
