@@ -13,9 +13,10 @@ BUILD = os.environ["DPTRAIN_BUILD"]
 BINARIES = os.environ["DPTRAIN_BINARIES"].split(":")
 IS_SANITIZED = bool(os.environ["DPTRAIN_SANITIZED"])
 IS_OPTIMIZED = bool(os.environ["DPTRAIN_OPTIMIZED"])
-# The instruction at the entry of main, by the machine of the ELF header: endbr64, and paciasp of
-# arm64, which is also a landing place of calls.
-ENTRIES = {62: bytes.fromhex("f30f1efa"), 183: bytes.fromhex("3f2303d5")}
+# The instructions at the entry of main, one of them, by the machine of the ELF header: endbr64; and
+# bti c of arm64, or paciasp, which is as good a landing place of calls.
+ENTRIES = {62: [bytes.fromhex("f30f1efa")],
+           183: [bytes.fromhex("5f2403d5"), bytes.fromhex("3f2303d5")]}
 ROOMS = ("common/", "driver/", "follower/", "proto/")
 FLAGS = ("-fstack-protector-strong", "-fstack-clash-protection")
 MARKED = {62: "-fcf-protection", 183: "-mbranch-protection=standard"}
@@ -66,7 +67,8 @@ def missing(path):
         "a fortified libc (_FORTIFY_SOURCE)":
             IS_OPTIMIZED and not IS_SANITIZED and "__snprintf_chk" not in names,
         "marked entries of functions (-fcf-protection, -mbranch-protection)":
-            machine(path) in ENTRIES and first_bytes(path, "main", 4) != ENTRIES[machine(path)],
+            machine(path) in ENTRIES and
+            first_bytes(path, "main", 4) not in ENTRIES[machine(path)],
     }
     return [what for what, is_missing in lacks.items() if is_missing]
 
