@@ -11,7 +11,8 @@
 # machine, so that they belong to the same Debian as the compiler.  Nothing is installed, and no
 # root is needed.  A root that is there is taken as it is; remove it for newer packages.
 #
-# Programs of the build run by qemu-user: the build itself starts some, and so do tests.
+# Programs of the build run by qemu-user: the build itself starts some, and so do tests
+# (tests/run.sh arm64).
 set -eu
 top=$(cd "$(dirname "$0")/.." && pwd)
 tuple=aarch64-linux-gnu

@@ -45,6 +45,10 @@
 #   tests/run.sh shake [TIMES] [NAME...]  the tests so many times, 10, with some threads and
 #                               processes slowed down at random (tests/shake): a test that passes
 #                               only by luck fails
+#   tests/run.sh arm64 [NAME...]  built for arm64 by Debian's cross compiler and run by qemu-user
+#                               (build-arm64/): neither long, nor end to end, nor what only gcc's
+#                               part runs; NAME... chooses among all tests.  It installs
+#                               what it can (deploy/deps.sh --arm64), and tells what is missing
 #   tests/run.sh gpu [OPTION...]  the tests that need a GPU (tests/gpu/suite.py), also in a bundle;
 #                               exit status 77 without a GPU; --help and --list tell more
 #
@@ -71,6 +75,7 @@ turn=both  # which tests run now: beside (those that may run beside others), alo
 builder=   # the process group that builds in the background; see start_builder
 suffix=
 options=()
+emulator=() # the words before `meson test`; see do_arm64
 
 # As the daemons do (common/daemon/process.c): oneDNN's threads sleep while they wait.  Threads that
 # spin take more time from the tests beside them than all computation does.
@@ -174,8 +179,8 @@ passes_alone()
     local dir=$1 name=$2
     shift 2
     say "$name ($dir) failed: running it twice again by itself"
-    meson test -C "$dir" --no-rebuild --print-errorlogs --logbase again --repeat 2 --maxfail 1 \
-        --num-processes 1 "$@" "$name" </dev/null
+    "${emulator[@]}" meson test -C "$dir" --no-rebuild --print-errorlogs --logbase again \
+        --repeat 2 --maxfail 1 --num-processes 1 "$@" "$name" </dev/null
 }
 
 # judge_failures DIR [OPTION...] -- NAME...: of the tests that failed, tell the flaky ones from the
@@ -229,8 +234,8 @@ run_at_once()
     say "testing $dir"
     rm -f "$dir/meson-logs/testlog.json"
     # Three times as many as there are processors: many tests wait for deadlines most of the time.
-    meson test -C "$dir" --no-rebuild --print-errorlogs --num-processes $((3 * $(nproc))) \
-        "${test_options[@]}" "$@" </dev/null
+    "${emulator[@]}" meson test -C "$dir" --no-rebuild --print-errorlogs \
+        --num-processes $((3 * $(nproc))) "${test_options[@]}" "$@" </dev/null
     status=$?
     count_tests "$dir" "${test_options[@]}"
     [ $status = 0 ] || [ $((failed + ${#flaky[@]})) -gt $n_before ] ||
@@ -585,6 +590,32 @@ do_shake() # TIMES [PATTERN...]
         -- "${names[@]}"
 }
 
+# qemu-user takes 5 to 30 times as long as the processor.
+do_arm64() # [PATTERN...]
+{
+    local dir=build-arm64$suffix folder=build-arm64-root tool names
+    for tool in aarch64-linux-gnu-gcc aarch64-linux-gnu-g++ qemu-aarch64-static; do
+        command -v $tool >/dev/null && continue
+        skipped=$((skipped + 1))
+        echo "skipped: arm64: no $tool here: deploy/deps.sh --arm64"
+        return
+    done
+    deploy/arm64.sh $folder || { add_failure "deploy/arm64.sh $folder"; return; }
+    configure "$dir" release --cross-file $folder/arm64.ini || return
+    mapfile -t names < <(names_of_arm64 "$dir" "$@")
+    [ ${#names[@]} -gt 0 ] || { add_failure "no test is named like: $*"; return; }
+    build_for "$dir" "${names[@]}" || return
+    emulator=(tests/emulated.sh $folder/root)
+    DPTRAIN_PATIENCE=600 run_at_once "$dir" --timeout-multiplier 20 -- "${names[@]}"
+}
+
+names_of_arm64() # DIR [PATTERN...]
+{
+    local dir=$1
+    shift
+    if [ $# -gt 0 ]; then names_like "$dir" "$@"; else names_without "$dir" once long e2e; fi
+}
+
 do_format()
 {
     say "format"
@@ -803,7 +834,8 @@ if [ -x bin/dpdriver ] && [ "$what" != gpu ] && [[ $what != -* ]]; then
     finish
 fi
 case $what in
-lint | format | sim | crowd | soak | driver_lost | networks | gpu | clang | tsan | fuzz | -*) ;;
+lint | format | sim | crowd | soak | driver_lost | networks | arm64 | gpu | clang | tsan | fuzz) ;;
+-*) ;;
 '') find_torch ;;
 *) find_torch install ;;
 esac
@@ -811,6 +843,7 @@ case $what in
 gcc | all | ci) find_onednn3 ;;
 esac
 case ${DPTRAIN_SKIP_DEPS:-}$what in
+arm64) deploy/deps.sh --arm64 || echo "run.sh: a cross build for arm64 lacks packages" >&2 ;;
 cluster | all) deploy/deps.sh --cluster || echo "run.sh: some launchers are missing" >&2 ;;
 esac
 case $what in
@@ -825,6 +858,7 @@ soak) do_soak "${2:-30}" ;;
 driver_lost) do_driver_lost "${2:-20}" ;;
 networks) do_networks "${2:-5}" ;;
 shake) do_shake "${2:-10}" "${@:3}" ;;
+arm64) shift && do_arm64 "$@" ;;
 gpu) shift && do_gpu "$@" ;;
 gcc | clang | asan | tsan) do_part "$what" ;;
 format | lint)

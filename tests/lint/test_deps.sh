@@ -1,7 +1,7 @@
 #!/bin/sh
 # deploy/deps.sh where packages are missing and it cannot install them: it names them, and the
 # command for root.  The programs that it asks are played.  deploy/arm64.sh names a program that is
-# missing, too, and its remedy lists that program's package.
+# missing, too, and its remedy lists that program's package; tests/run.sh arm64 is skipped by name.
 set -eu
 
 deps=$(dirname "$0")/../../deploy/deps.sh
@@ -40,6 +40,16 @@ expect "sudo wants a password here.  As root: apt-get install libuv1 libprotobuf
 if said=$(PATH=$bin sh "$(dirname "$deps")/arm64.sh" "$bin/arm64" 2>&1) || [ -e "$bin/arm64" ] ||
     [ "$said" != 'deploy/arm64.sh: no aarch64-linux-gnu-gcc here: deploy/deps.sh --arm64' ]; then
     echo "arm64.sh without a cross compiler says \"$said\""
+    exit 1
+fi
+for program in bash mktemp rm; do
+    ln -s "$(command -v $program)" "$bin/$program"
+done
+if ! said=$(PATH=$bin DPTRAIN_SKIP_DEPS=1 bash "$(dirname "$0")/../run.sh" arm64 2>&1) ||
+    [ "$said" != "skipped: arm64: no aarch64-linux-gnu-gcc here: deploy/deps.sh --arm64
+
+0 passed, 0 failed, 1 skipped" ]; then
+    echo "run.sh arm64 without a cross compiler says \"$said\""
     exit 1
 fi
 sh "$deps" --arm64 --list >"$bin/list"
