@@ -18,8 +18,9 @@
 enum { TERMINAL_BYTES = 1 << 20, FLUSH_MS = 2000, END_MS = 10000 };
 
 /* Actions of one turn of the loop.  The machine of a large job wants messages to all ranks at once:
- * the first of them are on their way while the others are made. */
-enum { ACTIONS_A_TURN = 512 };
+ * behind relays the first of them are on their way while the others are made.  Fewer would have
+ * answers handled before the last ranks have been told. */
+enum { ACTIONS_A_TURN = 8192 };
 
 /* The lookup of a name, in a thread of libuv's, cannot be broken off, and may take a minute: it is
  * waited for as long as this at the end. */
