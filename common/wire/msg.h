@@ -24,7 +24,7 @@
 enum {
     /* Hello.protocol of this program.  A driver takes only followers of its own version and
      * protocol, so fields may be added and given meaning without raising it between versions. */
-    MSG_PROTOCOL = 4,
+    MSG_PROTOCOL = 5,
     MSG_MAX_RANKS = 131072,
     MSG_MAX_TENSORS = 1 << 20,
     MSG_MAX_NAME = 512,         /* names of tensors, hosts, devices */
