@@ -6,6 +6,8 @@
  * stream_send fails; the peer never closes, or stops reading -> the linger timer does. */
 #include "net/stream.h"
 
+#include <netinet/tcp.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,7 +17,7 @@
 #include "net/lane.h"
 #include "net/piece.h"
 
-enum { KEEPALIVE_S = 15, READ_BYTES = 64 << 10, LINGER_LOOKS = 8 };
+enum { READ_BYTES = 64 << 10, LINGER_LOOKS = 8 };
 
 struct pending_write {
     uv_write_t req;
@@ -255,6 +257,24 @@ static void stream_on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
 /* ---- bytes ---- */
 
 /* Note the addresses, and send small frames at once. */
+/* A dead machine is noticed after KEEPALIVE_S seconds at least.  The sockets of this process ask at
+ * different times: many of them fall silent at once, as after a formation, and as many probes at
+ * once can overflow what a machine keeps for its network, again and again. */
+static void keep_alive(uv_tcp_t *tcp)
+{
+    enum { KEEPALIVE_S = 15, SPREAD_S = 16, AGAIN_S = 3, N_PROBES = 5 };
+    static atomic_uint n_sockets;
+    const int again_s = AGAIN_S, n_probes = N_PROBES;
+    const unsigned more_s = atomic_fetch_add(&n_sockets, 1) % SPREAD_S;
+    int fd;
+
+    uv_tcp_keepalive(tcp, 1, KEEPALIVE_S + more_s);
+    if (uv_fileno((uv_handle_t *)tcp, &fd) < 0)
+        return;
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &again_s, sizeof again_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &n_probes, sizeof n_probes);
+}
+
 static int stream_set_up(struct stream *s)
 {
     struct sockaddr_storage sa;
@@ -270,7 +290,7 @@ static int stream_set_up(struct stream *s)
     if (rc == 0) {
         addr_number((struct sockaddr *)&sa, s->local_number);
         uv_tcp_nodelay(&s->tcp, 1);
-        uv_tcp_keepalive(&s->tcp, 1, KEEPALIVE_S);
+        keep_alive(&s->tcp);
     }
     return rc;
 }
