@@ -45,17 +45,19 @@ static void server_open_on_accepted(void *arg, struct conn *c) { server_accept(a
 
 /* Set the limits for strangers.  A rank is a stranger, too, until it is welcomed, and all ranks may
  * be on one machine.  One address may take half of the places that are left, so strangers of one
- * address cannot keep out all others. */
+ * address cannot keep out all others.  With --relays there are fewer sockets than ranks. */
 static void limit_strangers(const struct server *s, struct listener_options *l)
 {
     const int n_ranks = (int)max_i64(s->options->n_ranks, s->job->cluster.max_ranks);
     const int left =
         files_for_strangers(s->options, s->job, s->trust.tls ? MAX_UNPROVEN : MAX_STRANGERS);
+    const int n_sockets = (int)files_n_connections(s->options, s->job);
     const int n_others = s->options->http ? left / 2 : left; /* the other half is for --http */
 
     l->max_strangers = n_ranks + n_others;
     l->max_each = n_ranks + (n_others + 1) / 2;
-    l->max_sockets = (int)files_n_connections(s->options, s->job) + 1 + n_others;
+    l->max_sockets = n_sockets + 1 + n_others;
+    l->max_sockets_each = n_sockets + (n_others + 1) / 2;
     l->takes_relays = 1;
 }
 
@@ -64,7 +66,7 @@ void server_limit_strangers(struct server *s)
     struct listener_options l = {0};
 
     limit_strangers(s, &l);
-    listener_limit(s->listener, l.max_strangers, l.max_each, l.max_sockets);
+    listener_limit(s->listener, &l);
 }
 
 /* Say where the driver listens, and why followers on other machines do not reach it. */

@@ -2,8 +2,11 @@
  * the list's length bounds the open sockets.  While the list is full no connection is accepted, and
  * the kernel's queue holds the others; ranks behind a relay wait as channels that nobody took. */
 #include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -154,15 +157,17 @@ static int listener_has_room(struct listener *l, int places)
     return s && !missing_place(l, places);
 }
 
-static int is_crowd(const struct listener *l, uint64_t source, int place)
+/* Of this kind of place the source has as many as it may have. */
+static int is_crowd(const struct listener *l, uint64_t source, int i)
 {
+    const int most[N_PLACES] = {l->options.max_sockets_each, l->options.max_each};
     int n = 0;
 
-    if (l->n_strangers < l->options.max_each)
+    if (l->n_held[i] < most[i])
         return 0; /* this spares the list */
     for (const struct stranger *s = l->oldest; s; s = s->next)
-        n += !s->is_going && s->holds & place && s->source == source;
-    return n >= l->options.max_each;
+        n += !s->is_going && s->holds & 1 << i && s->source == source;
+    return n >= most[i];
 }
 
 static void on_sweep(uv_timer_t *t)
@@ -203,22 +208,27 @@ static void say_rest(struct listener *l)
 }
 
 /* A flood of strangers must not become a flood of log lines. */
-void listener_say(struct listener *l, const char *text)
+static void warn_of_few(struct listener *l, const char *what, const char *text)
 {
     int64_t now = clock_mono_ns();
 
-    if (l->options.refused)
-        l->options.refused(l->options.arg, text);
     if (now - l->said_ns >= (int64_t)l->options.say_window_ms * 1000000) {
         say_rest(l);
         l->said_ns = now;
     }
     if (l->n_said < LISTENER_SAYS) {
         l->n_said++;
-        log_warn("not let in: %s", text);
+        log_warn("%s: %s", what, text);
     } else {
         l->n_unsaid++;
     }
+}
+
+void listener_say(struct listener *l, const char *text)
+{
+    if (l->options.refused)
+        l->options.refused(l->options.arg, text);
+    warn_of_few(l, "not let in", text);
 }
 
 static void on_unproven_frame(void *arg, struct conn *c, const uint8_t *body, size_t len)
@@ -286,9 +296,9 @@ static struct stranger *take_in(struct listener *l, struct conn *c, struct carri
     s->carrier = from;
     s->holds = from ? PLACE_CONN : PLACE_CONN | PLACE_SOCKET;
     s->source = from ? from->source : source_of(c);
-    for (int place = 1; place < 1 << N_PLACES; place <<= 1)
-        if (s->holds & place && is_crowd(l, s->source, place))
-            push_out(next_to_go(l, &s->source, place, 0));
+    for (int i = 0; i < N_PLACES; i++)
+        if (s->holds & 1 << i && is_crowd(l, s->source, i))
+            push_out(next_to_go(l, &s->source, 1 << i, 0));
     conn_on_settled(c, on_settled, s);
     return listener_add(l, s);
 }
@@ -312,6 +322,30 @@ static void listener_admit_socket(struct listener *l, struct conn *c)
     hand_on(l, s);
 }
 
+/* The conn owns the first one, and closes it. */
+int listener_second_file(struct conn *c)
+{
+    uv_os_fd_t fd;
+
+    return uv_fileno((uv_handle_t *)conn_socket(c), &fd) < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+}
+
+/* Without a free descriptor libuv closes the connections that come, and calls nobody.  So the
+ * listener tells of the connection that took the last one. */
+static void tell_if_last(struct listener *l, struct conn *c)
+{
+    const int fd = listener_second_file(c);
+
+    if (fd >= 0)
+        close(fd);
+    else if (errno == EMFILE)
+        warn_of_few(l, conn_peer(c),
+                    "its connection is the last one, and others are closed at once, as no more "
+                    "files can be opened (EMFILE): raise the limit (ulimit -Hn; LimitNOFILE= in a "
+                    "systemd unit), or let the followers of each machine share one connection: "
+                    "dpfollower --ranks N --relay");
+}
+
 /* Without uv_accept the other connections stay in the kernel's queue: libuv stops polling the
  * socket until uv_accept is called. */
 static void listener_accept_one(struct listener *l)
@@ -322,16 +356,17 @@ static void listener_accept_one(struct listener *l)
 
     l->is_waiting = 0;
     if (conn_new(l->tcp.loop, FRAME_MAX_STRANGER, l->options.tls, &c, &err) < 0) {
-        log_warn("a connection cannot be accepted: %s", err.msg);
+        warn_of_few(l, "a connection cannot be accepted", err.msg);
         return;
     }
     rc = uv_accept((uv_stream_t *)&l->tcp, (uv_stream_t *)conn_socket(c));
     if (rc < 0 || conn_start(c, &err) < 0) {
         if (rc < 0 && rc != UV_EAGAIN)
-            log_warn("a connection cannot be accepted: %s", uv_strerror(rc));
+            warn_of_few(l, "a connection cannot be accepted", uv_strerror(rc));
         conn_abort(c);
         return;
     }
+    tell_if_last(l, c);
     listener_admit_socket(l, c);
 }
 
@@ -357,11 +392,8 @@ static void listener_on_connection(uv_stream_t *tcp, int status)
 {
     struct listener *l = tcp->data;
 
-    if (status == UV_EMFILE || status == UV_ENFILE) {
-        listener_say(l, "a connection, as no more files can be opened (EMFILE); followers need few "
-                        "if those of a machine share a connection: dpfollower --ranks N --relay");
-    } else if (status < 0) {
-        log_warn("listening on %s: %s (%s)", l->text, uv_strerror(status), uv_err_name(status));
+    if (status < 0) {
+        warn_of_few(l, l->text, uv_strerror(status));
     } else {
         l->is_waiting = 1;
         listener_go_on(l);
@@ -425,11 +457,14 @@ static int bind_and_listen(struct listener *l, struct err *err)
     return 0;
 }
 
-void listener_limit(struct listener *l, int max_strangers, int max_each, int max_sockets)
+void listener_limit(struct listener *l, const struct listener_options *o)
 {
-    l->options.max_strangers = max_strangers;
-    l->options.max_each = max_each ? max_each : max_strangers;
-    l->options.max_sockets = max_sockets ? max_sockets : max_strangers;
+    struct listener_options *mine = &l->options;
+
+    mine->max_strangers = o->max_strangers;
+    mine->max_each = o->max_each ? o->max_each : mine->max_strangers;
+    mine->max_sockets = o->max_sockets ? o->max_sockets : mine->max_strangers;
+    mine->max_sockets_each = o->max_sockets_each ? o->max_sockets_each : mine->max_each;
     listener_go_on(l);
 }
 
@@ -445,7 +480,7 @@ int listener_new(uv_loop_t *loop, const struct listener_options *o, struct liste
         l->options.room_after_ms = LISTENER_ROOM_AFTER_MS;
     if (l->options.say_window_ms == 0)
         l->options.say_window_ms = LISTENER_SAY_WINDOW_MS;
-    listener_limit(l, o->max_strangers, o->max_each, o->max_sockets);
+    listener_limit(l, o);
     l->newest = &l->oldest;
     l->last_offering = &l->first_offering;
     rc = uv_tcp_init(loop, &l->tcp);

@@ -12,11 +12,13 @@
  * With takes_relays a connection may be a relay's (net/mux.h), which its first bytes tell.  Each of
  * its channels is then a stranger like a connection, by the relay's address; those for which there
  * is no room wait.  The relay's connection is a stranger, too, while none of its channels is
- * welcomed: it takes a socket, and goes with its channels when its time is over.
+ * welcomed: it takes a socket, and goes with its channels when its time is over.  Sockets have a
+ * bound of their own, `max_sockets`, and of one source `max_sockets_each`.
  *
  * With TLS the caller does not hear of a stranger before it has proven to know the secret.  The
  * listener logs why a stranger failed, at most LISTENER_SAYS lines in `say_window_ms`, and counts
- * the others.
+ * the others.  It also logs when a connection has taken the last file that this process may have
+ * open: those that come after it are closed at once, without a line.
  *
  * Life:    listener_new -> accepted ... -> listener_close, and the loop runs on until its handle is
  *          closed.  Connections outlive the listener, except those that have not proven
@@ -36,7 +38,8 @@ struct listener_options {
     const char *host;            /* name or number to bind to; "0.0.0.0", "::" for all */
     int port;                    /* 0: a free one */
     int max_strangers, max_each; /* max_each 0: the same */
-    int max_sockets;             /* of strangers: connections, relays' too; 0: max_strangers */
+    /* Of strangers: connections, relays' too; and those of one source.  0: as the two above. */
+    int max_sockets, max_sockets_each;
     int takes_relays;
     int stranger_ms;
     int room_after_ms;             /* 0: LISTENER_ROOM_AFTER_MS */
@@ -55,9 +58,9 @@ struct listener_options {
 int listener_new(uv_loop_t *loop, const struct listener_options *o, struct listener **out,
                  struct err *err);
 
-/* From here on so many strangers may be there, as in listener_options.  Those that are there stay.
- */
-void listener_limit(struct listener *l, int max_strangers, int max_each, int max_sockets);
+/* From here on so many strangers may be there: o's four numbers of them count, and nothing else of
+ * it.  Those that are there stay. */
+void listener_limit(struct listener *l, const struct listener_options *o);
 
 void listener_close(struct listener *l); /* NULL is fine */
 

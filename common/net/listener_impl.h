@@ -54,8 +54,9 @@ struct listener {
 };
 
 /* listener.c */
-void listener_go_on(struct listener *l); /* there may be room for one that waits */
-void listener_say(struct listener *l, const char *text);
+void listener_go_on(struct listener *l);                 /* there may be room for one that waits */
+void listener_say(struct listener *l, const char *text); /* why one is not let in */
+int listener_second_file(struct conn *c);                /* of its socket; -1: errno says why */
 void listener_admit(struct listener *l, struct conn *c, struct carrier *from);
 struct stranger *listener_add(struct listener *l, struct stranger *s);
 void listener_remove(struct stranger *s); /* and free it */

@@ -2,12 +2,10 @@
  * one more stranger; relays with such channels stand in a line, and each in turn gets one in.
  *
  * A carrier is freed when its mux is over and the last conn of its channels is gone. */
-#include <fcntl.h>
 #include <stdlib.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "net/listener_impl.h"
 
 static void carrier_free_when_done(struct carrier *c)
@@ -121,11 +119,13 @@ void carrier_take_one(struct listener *l)
     if (mux_n_waiting(c->mux) == 0) /* it was given up meanwhile */
         return;
     if (conn_new(l->tcp.loop, FRAME_MAX_STRANGER, l->options.tls, &conn, &err) < 0) {
-        log_warn("a relay's rank cannot be accepted: %s", err.msg);
+        err_wrap(&err, "a relay's rank");
+        listener_say(l, err.msg);
         return;
     }
     if (conn_start_over(conn, c->mux, &err) < 0) {
-        log_warn("a relay's rank cannot be accepted: %s", err.msg);
+        err_wrap(&err, "a relay's rank");
+        listener_say(l, err.msg);
         conn_abort(conn);
         return;
     }
@@ -156,14 +156,6 @@ static void carrier_on_ended(void *arg, const struct err *why, int status)
     listener_go_on(l);
 }
 
-/* The conn owns the first one, and closes it. */
-static int second_descriptor(struct conn *c)
-{
-    uv_os_fd_t fd;
-
-    return uv_fileno((uv_handle_t *)conn_socket(c), &fd) < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
-}
-
 void carrier_new(struct stranger *s, const void *rest, size_t len)
 {
     static const struct mux_events events = {.offered = carrier_on_offered,
@@ -171,16 +163,17 @@ void carrier_new(struct stranger *s, const void *rest, size_t len)
     struct listener *l = s->listener;
     struct carrier *c;
     struct err err;
-    int fd = second_descriptor(s->conn);
+    int fd = listener_second_file(s->conn);
 
     conn_abort(s->conn);
     if (fd < 0) {
-        log_warn("a relay's connection cannot be accepted: no more files can be opened");
+        listener_say(l, "a relay, as no more files can be opened");
         return;
     }
     c = xcalloc(1, sizeof *c);
     if (mux_accept(l->tcp.loop, fd, &events, c, &c->mux, &err) < 0) {
-        log_warn("a relay's connection cannot be accepted: %s", err.msg);
+        err_wrap(&err, "a relay");
+        listener_say(l, err.msg);
         free(c);
         return;
     }

@@ -1,6 +1,8 @@
 """--relay: the ranks of an agent reach the driver through one connection of the agent's."""
 
 import os
+import resource
+import select
 import signal
 import socket
 import threading
@@ -26,6 +28,15 @@ def connections(port):
                 local, state = line.split()[1:4:2]
                 n += state == "01" and int(local.rsplit(":", 1)[1], 16) == port
     return n
+
+
+def closed(socks):
+    """The numbers of those that the other side has closed."""
+    poll = select.poll()
+    for sock in socks:
+        poll.register(sock, select.POLLIN | select.POLLRDHUP)
+    files = {fd for fd, _ in poll.poll(0)}
+    return [i for i, sock in enumerate(socks) if sock.fileno() in files]
 
 
 class Relay(training.Case):
@@ -209,6 +220,21 @@ class Relay(training.Case):
             self.assert_exit(agent, REFUSED, r"the program there takes no relays: a driver of an "
                                              r"older version must be updated; or leave --relay out")
             server.shutdown(socket.SHUT_RDWR)
+
+    def test_sockets_of_one_address(self):
+        """One address has half of the sockets that --relays leaves strangers, and its oldest go."""
+        n_all = 2 + 1 + 20  # relays, rank 0, and as many others as the files allow
+        limit = 32 + 2 + 2 * 16 + 20
+        driver = self.driver(
+            *self.secret, "--relays", "2", n=1000, job=ENDLESS,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)))
+        port = self.wait_port()
+        socks = [socket.create_connection(("127.0.0.1", port)) for _ in range(n_all)]
+        oldest = list(range(n_all - (2 + 10)))
+        dp.wait_for("places for others", lambda: closed(socks) == oldest)
+        for sock in socks:
+            sock.close()
+        self.stop(driver)
 
     def test_without_ranks(self):
         agent = self.follower("--relay", port=1)

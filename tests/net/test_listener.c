@@ -3,6 +3,8 @@
  * connections alone, and a flood is no flood of log lines. */
 #include "../test.h"
 
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -251,7 +253,7 @@ static void test_limit(void **state)
         fd[i] = raw_connect(&s);
     turn(*state, 50);
     assert_int_equal(s.n_accepted, 1);
-    listener_limit(s.listener, 3, 2, 0); /* of this one source only 2 */
+    listener_limit(s.listener, &(struct listener_options){.max_strangers = 3, .max_each = 2});
     turn(*state, 50);
     assert_int_equal(s.n_accepted, 3);
     assert_true(s.side[0].is_closed);
@@ -337,6 +339,71 @@ static void test_log_window(void **state)
     free(text);
 }
 
+/* A stranger that calls itself a relay and is gone at once gets no line of its own either. */
+static void test_log_of_relays(void **state)
+{
+    enum { N = LISTENER_SAYS + 7 };
+    const struct linger at_once = {.l_onoff = 1};
+    struct server s;
+    FILE *f = tmpfile();
+    const int saved = stderr_to(f);
+    char *text;
+
+    server_open_like(
+        *state, &s,
+        &(struct listener_options){.max_strangers = 4, .stranger_ms = NEVER_MS, .takes_relays = 1});
+    for (int i = 0; i < N; i++) {
+        const int fd = raw_connect(&s);
+
+        turn(*state, 20);
+        assert_int_equal(write(fd, "DPTR", 4), 4);
+        assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
+        close(fd);
+        turn(*state, 20);
+    }
+    listener_close(s.listener);
+    uv_run(*state, UV_RUN_DEFAULT);
+    text = stderr_back(f, saved);
+    assert_int_equal(n_in(text, "\n"), LISTENER_SAYS + 1);
+    assert_int_equal(n_in(text, "not let in: a relay: "), LISTENER_SAYS);
+    assert_int_equal(n_in(text, ": 7 more connections came to nothing within 10 s"), 1);
+    free(text);
+}
+
+/* The connection that takes the last file is told of.  The next one is closed at once, and nobody
+ * hears of it. */
+static void test_last_file(void **state)
+{
+    struct server s;
+    struct rlimit before, few;
+    FILE *f = tmpfile();
+    const int saved = stderr_to(f);
+    int fd[2];
+    char *text, byte;
+
+    server_open_like(*state, &s,
+                     &(struct listener_options){.max_strangers = 4, .stranger_ms = NEVER_MS});
+    for (int i = 0; i < 2; i++)
+        fd[i] = raw_connect(&s);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = before;
+    few.rlim_cur = (rlim_t)dup(fd[0]) + 1; /* the lowest free one is the last one */
+    close((int)few.rlim_cur - 1);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    turn(*state, 50);
+    assert_int_equal(s.n_accepted, 1);
+    assert_true(read(fd[1], &byte, 1) <= 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    close_all(fd, 2);
+    run_until(*state, &s.side[0].is_closed);
+    listener_close(s.listener);
+    uv_run(*state, UV_RUN_DEFAULT);
+    text = stderr_back(f, saved);
+    assert_int_equal(n_in(text, "\n"), 1);
+    assert_int_equal(n_in(text, ": its connection is the last one, and others are closed"), 1);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -346,7 +413,8 @@ int main(void)
         LOOP_TEST(test_room_by_welcome),  LOOP_TEST(test_close_first),
         LOOP_TEST(test_lingering_counts), LOOP_TEST(test_lingering_goes_first),
         LOOP_TEST(test_each_source),      LOOP_TEST(test_limit),
-        LOOP_TEST(test_log_window),
+        LOOP_TEST(test_log_window),       LOOP_TEST(test_log_of_relays),
+        LOOP_TEST(test_last_file),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

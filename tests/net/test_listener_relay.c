@@ -3,6 +3,8 @@
  */
 #include "mux_party.h"
 
+#include <errno.h>
+
 #include "base/clock.h"
 #include "tls_pair.h"
 
@@ -282,6 +284,45 @@ static void test_sockets(void **state)
     listener_close(s.listener);
 }
 
+static int is_still_open(int fd)
+{
+    char byte;
+
+    return recv(fd, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
+}
+
+/* The sockets of one address have a bound of their own, also where its ranks may be more: one more
+ * costs the oldest, a relay or not.  Other addresses keep theirs. */
+static void test_each_socket(void **state)
+{
+    struct machine m[3];
+    struct server s;
+    int other, fd;
+
+    relays_open(*state, &s,
+                (struct listener_options){
+                    .max_strangers = 64, .max_each = 32, .max_sockets = 8, .max_sockets_each = 2});
+    other = raw_connect_from(&s, "127.0.0.2");
+    mux_turn(*state, 50);
+    for (int i = 0; i < 3; i++) {
+        machine_open(*state, &m[i], &s);
+        run_until(*state, &m[i].party.is_ready);
+        mux_turn(*state, 50);
+    }
+    assert_true(m[0].party.is_ended);
+    assert_false(m[1].party.is_ended || m[2].party.is_ended);
+    fd = raw_connect(&s);
+    run_until(*state, &m[1].party.is_ended);
+    mux_turn(*state, 50);
+    assert_false(m[2].party.is_ended);
+    assert_true(is_still_open(fd) && is_still_open(other));
+    machine_close(&m[2]);
+    close(fd);
+    close(other);
+    mux_turn(*state, 50);
+    listener_close(s.listener);
+}
+
 /* A connection that waits for the place of a socket does not hold up ranks behind relays, which
  * need none. */
 static void test_no_socket_needed(void **state)
@@ -422,12 +463,19 @@ int main(void)
 {
 #define LOOP_TEST(t) cmocka_unit_test_setup_teardown(t, loop_setup, loop_teardown)
     const struct CMUnitTest tests[] = {
-        LOOP_TEST(test_ranks),        LOOP_TEST(test_wrong_secret),
-        LOOP_TEST(test_lost_machine), LOOP_TEST(test_rank_waits),
-        LOOP_TEST(test_turns),        LOOP_TEST(test_each_relay),
-        LOOP_TEST(test_sockets),      LOOP_TEST(test_no_socket_needed),
-        LOOP_TEST(test_quiet_relay),  LOOP_TEST(test_none_taken),
-        LOOP_TEST(test_first_bytes),  LOOP_TEST(test_listener_closes),
+        LOOP_TEST(test_ranks),
+        LOOP_TEST(test_wrong_secret),
+        LOOP_TEST(test_lost_machine),
+        LOOP_TEST(test_rank_waits),
+        LOOP_TEST(test_turns),
+        LOOP_TEST(test_each_relay),
+        LOOP_TEST(test_sockets),
+        LOOP_TEST(test_each_socket),
+        LOOP_TEST(test_no_socket_needed),
+        LOOP_TEST(test_quiet_relay),
+        LOOP_TEST(test_none_taken),
+        LOOP_TEST(test_first_bytes),
+        LOOP_TEST(test_listener_closes),
     };
 
     signal(SIGPIPE, SIG_IGN); /* as the daemons do */
