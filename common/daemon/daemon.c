@@ -17,10 +17,12 @@
  * purpose, and at the end. */
 enum { TERMINAL_BYTES = 1 << 20, FLUSH_MS = 2000, END_MS = 10000 };
 
-/* Actions of one turn of the loop.  The machine of a large job wants messages to all ranks at once:
- * behind relays the first of them are on their way while the others are made.  Fewer would have
- * answers handled before the last ranks have been told. */
-enum { ACTIONS_A_TURN = 8192 };
+/* Actions of the first turn of the loop.  The machine of a large job wants messages to all ranks at
+ * once: behind relays the first of them are on their way while the others are made.  Fewer would
+ * have answers handled before the last ranks have been told.  Each further turn in which some still
+ * wait does so many more than the one before, so that they cannot become ever more; and each event
+ * that comes meanwhile does about as many as it brings. */
+enum { ACTIONS_A_TURN = 8192, TURNS_MOST = 1 << 16, ACTIONS_AN_EVENT = 8 };
 
 /* The lookup of a name, in a thread of libuv's, cannot be broken off, and may take a minute: it is
  * waited for as long as this at the end. */
@@ -156,27 +158,37 @@ static void do_action(struct daemon *d, struct action *a)
 }
 
 static void on_more(uv_idle_t *idle);
+static void daemon_rearm(struct daemon *d);
 
-static void daemon_drain(struct daemon *d)
+static void drain_some(struct daemon *d, int n_most)
 {
     struct action a;
     int n = 0;
 
-    if (uv_is_active((uv_handle_t *)&d->more))
-        return; /* in order: after those that wait */
-    while (d->machine && !d->is_finished && n < ACTIONS_A_TURN && d->calls->next(d->machine, &a)) {
+    while (d->machine && !d->is_finished && n < n_most && d->calls->next(d->machine, &a)) {
         do_action(d, &a);
         action_fini(&a);
         n++;
     }
-    if (d->machine && !d->is_finished && n == ACTIONS_A_TURN)
+    if (d->machine && !d->is_finished && n == n_most)
         uv_idle_start(&d->more, on_more);
+    else
+        d->n_more_turns = 0;
+}
+
+static void daemon_drain(struct daemon *d)
+{
+    drain_some(d, uv_is_active((uv_handle_t *)&d->more) ? ACTIONS_AN_EVENT : ACTIONS_A_TURN);
 }
 
 static void on_more(uv_idle_t *idle)
 {
+    struct daemon *d = idle->data;
+
+    d->n_more_turns = (int)min_i64(d->n_more_turns + 1, TURNS_MOST);
     uv_idle_stop(idle);
-    daemon_leave(idle->data);
+    drain_some(d, ACTIONS_A_TURN * (1 + d->n_more_turns));
+    daemon_rearm(d);
 }
 
 /* ---- time ---- */

@@ -74,7 +74,8 @@ struct daemon {
     struct engine *engine;
     struct inbox inbox;
     uv_timer_t tick;
-    uv_idle_t more; /* while actions wait for the next turn of the loop */
+    uv_idle_t more;   /* while actions wait for the next turn of the loop, */
+    int n_more_turns; /* and for so many turns already */
     struct sampler *sampler;
     struct pulse pulse; /* pulse_start when the daemon is ready for others */
     uv_signal_t signal[DAEMON_SIGNALS];

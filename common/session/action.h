@@ -1,8 +1,8 @@
 /* action - the actions that a session machine asks its caller to do.
  *
  * The machines (session/driver.h, follower.h, standby.h) are pure: an event goes in with the time,
- * and actions come out of a queue.  Drain the queue after every call, in order, and do each action
- * before the next event goes in:
+ * and actions come out of a queue, ACTION_TRUST before all others.  Drain the queue after every
+ * call, in order.  If there are very many actions, some may wait until other events have gone in:
  *
  *     struct action a;
  *     while (driver_next(d, &a)) {

@@ -79,7 +79,7 @@ void action_fini(struct action *a)
 void queue_init(struct action_queue *q)
 {
     q->first = NULL;
-    q->last = &q->first;
+    q->last = q->last_trust = &q->first;
 }
 
 void queue_fini(struct action_queue *q)
@@ -98,6 +98,18 @@ void queue_put(struct action_queue *q, const struct action *a)
     q->last = &n->next;
 }
 
+/* The peer stays a stranger to the listener, which may make room by it, until this is done. */
+static void put_first(struct action_queue *q, const struct action *a)
+{
+    struct action_node *n = xcalloc(1, sizeof *n);
+    n->action = *a;
+    n->next = *q->last_trust;
+    *q->last_trust = n;
+    if (q->last == q->last_trust)
+        q->last = &n->next;
+    q->last_trust = &n->next;
+}
+
 int queue_take(struct action_queue *q, struct action *out)
 {
     struct action_node *n = q->first;
@@ -106,8 +118,10 @@ int queue_take(struct action_queue *q, struct action *out)
         return 0;
     *out = n->action;
     q->first = n->next;
-    if (!q->first)
+    if (q->last == &n->next)
         q->last = &q->first;
+    if (q->last_trust == &n->next)
+        q->last_trust = &q->first;
     free(n);
     return 1;
 }
@@ -126,7 +140,7 @@ void queue_close(struct action_queue *q, int64_t conn, const char *text)
 
 void queue_trust(struct action_queue *q, int64_t conn)
 {
-    queue_put(q, &(struct action){.kind = ACTION_TRUST, .conn = conn});
+    put_first(q, &(struct action){.kind = ACTION_TRUST, .conn = conn});
 }
 
 void queue_command(struct action_queue *q, struct cmd *c)

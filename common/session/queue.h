@@ -16,13 +16,14 @@ struct action_node;
 
 struct action_queue {
     struct action_node *first, **last;
+    struct action_node **last_trust; /* these stand before all others */
 };
 
 void queue_init(struct action_queue *q);
 void queue_fini(struct action_queue *q); /* frees what was not taken */
 
 void queue_put(struct action_queue *q, const struct action *a); /* takes what *a owns */
-int queue_take(struct action_queue *q, struct action *out);     /* 1: *out is the oldest; 0: none */
+int queue_take(struct action_queue *q, struct action *out);     /* 1: *out is the next; 0: none */
 
 void queue_send(struct action_queue *q, int64_t conn, struct frame *f); /* takes f */
 void queue_close(struct action_queue *q, int64_t conn, const char *text);
