@@ -16,7 +16,7 @@
 #include "base/util.h"
 #include "net/mux_impl.h"
 
-enum { MUX_LINGER_MS = 2000, STREAM_LIMIT = 1 << 20 };
+enum { MUX_LINGER_MS = 2000, MUX_LOOKS = 8, STREAM_LIMIT = 1 << 20 };
 
 /* ---- seats ---- */
 
@@ -99,7 +99,7 @@ static const char *mux_other_side(const struct mux *m)
     return m->side == PIECE_ACCEPTS ? "relay" : "driver";
 }
 
-static void mux_fail(struct mux *m, const struct err *why, int status)
+void mux_fail(struct mux *m, const struct err *why, int status)
 {
     const struct mux_events *events = m->events;
     struct err err = *why;
@@ -154,24 +154,39 @@ static void mux_on_gone(void *arg)
     uv_close((uv_handle_t *)&m->patience, mux_on_handle_closed);
 }
 
+/* While there are channels, their users' patience counts.  After that the peer has the time that
+ * it has at a stream's end, counted in the same way (net/stream.h). */
+static void on_closing_look(uv_timer_t *t)
+{
+    struct mux *m = t->data;
+    const size_t left = mux_n_left(m);
+
+    if (m->n_seats == 0)
+        m->n_looks++;
+    m->n_quiet = m->n_seats > 0 || left < m->n_left_here ? 0 : m->n_quiet + 1;
+    m->n_left_here = left;
+    if (m->n_quiet >= MUX_LOOKS || m->n_looks >= STREAM_PATIENCE * MUX_LOOKS)
+        mux_abort(m);
+}
+
 void mux_close(struct mux *m)
 {
-    struct err err;
+    const int look_ms = MUX_LINGER_MS / MUX_LOOKS;
 
     m->events = NULL;
-    if (m->state == MUX_CONNECTING) {
+    if (m->state != MUX_OPEN || (m->side == PIECE_CONNECTS && !m->was_greeted)) {
         mux_abort(m);
         return;
     }
-    if (m->state == MUX_OPEN)
-        m->state = MUX_CLOSING;
-    while (m->n_waiting > 0 && m->state == MUX_CLOSING) {
+    m->state = MUX_CLOSING;
+    while (m->n_waiting > 0) {
         const uint32_t number = m->seat[m->n_seats - 1].number;
 
         remove_seat(m, m->n_seats - 1);
-        if (mux_say_last(m, number, PIECE_BREAK, &err) < 0)
-            mux_fail(m, &err, UV_ETIMEDOUT);
+        mux_say_last_or_fail(m, number, PIECE_BREAK);
     }
+    m->n_left_here = mux_n_left(m);
+    uv_timer_start(&m->patience, on_closing_look, look_ms, look_ms);
     mux_wake(m);
 }
 
@@ -295,7 +310,8 @@ static int take_greeting(struct mux *m, struct err *err)
 
     if (rc < 0)
         return rc;
-    uv_timer_stop(&m->patience);
+    if (m->side == PIECE_CONNECTS)
+        uv_timer_stop(&m->patience);
     m->was_greeted = 1;
     if (m->events && m->events->ready)
         m->events->ready(m->arg);
@@ -416,7 +432,6 @@ int mux_open(struct mux *m, struct mux_channel *ch, const struct mux_channel_eve
 void mux_drop(struct mux_channel *ch)
 {
     struct mux *m = ch->mux;
-    struct err err;
 
     if (!m)
         return;
@@ -427,10 +442,10 @@ void mux_drop(struct mux_channel *ch)
     mux_remove(ch);
     if (m->state == MUX_OVER || is_secret || is_said)
         return;
-    if (mux_say_last(m, ch->number, is_whole ? PIECE_END : PIECE_BREAK, &err) < 0)
-        mux_fail(m, &err, UV_ETIMEDOUT);
+    mux_say_last_or_fail(m, ch->number, is_whole ? PIECE_END : PIECE_BREAK);
 }
 
+int mux_n_taken(const struct mux *m) { return m->n_seats - m->n_waiting; }
 int mux_n_waiting(const struct mux *m) { return m->n_waiting; }
 uv_tcp_t *mux_socket(struct mux *m) { return &m->stream.tcp; }
 const char *mux_peer(const struct mux *m) { return m->stream.peer; }

@@ -89,13 +89,16 @@ int mux_accept(uv_loop_t *loop, int fd, const struct mux_events *events, void *a
 void mux_feed(struct mux *m, const void *data, size_t len);
 
 /* No channel is opened or offered any more.  Once the last one is over and all has left, the
- * connection is closed politely.  There are no more callbacks of the mux, only of channels. */
+ * connection is closed politely, or at once if the peer stops taking what is left.  A connection
+ * that the driver has not answered is closed at once.  There are no more callbacks of the mux, only
+ * of channels. */
 void mux_close(struct mux *m);
 
 /* Close at once: each channel hears `ended`, the mux's user nothing more. */
 void mux_abort(struct mux *m);
 
 int mux_n_waiting(const struct mux *m); /* channels offered and not taken */
+int mux_n_taken(const struct mux *m);   /* the other ones */
 uv_tcp_t *mux_socket(struct mux *m);    /* to ask it for its addresses */
 
 const char *mux_peer(const struct mux *m);         /* "10.0.0.2:41234" */
@@ -125,8 +128,8 @@ void mux_took(struct mux_channel *ch, size_t n);
 /* This side sends no more; what waits is sent first. */
 void mux_end(struct mux_channel *ch);
 
-/* The channel is over at once: what waits is dropped, and no callback follows.  Fine when it is
- * over. */
+/* The channel is over at once: what waits is dropped, and no callback follows.  The mux does not
+ * end within this call, so a list of channels' users can be walked.  Fine when it is over. */
 void mux_drop(struct mux_channel *ch);
 
 #endif

@@ -31,7 +31,7 @@ struct mux {
     struct stream stream;
     uv_connect_t connect;
     uv_idle_t flush;                 /* runs once, when there is something to send */
-    uv_timer_t patience;             /* until the driver has answered */
+    uv_timer_t patience;             /* until the driver has answered; after mux_close: looks */
     const struct mux_events *events; /* NULL: no function is called */
     void *arg;
     enum piece_side side;
@@ -47,6 +47,9 @@ struct mux {
     int n_farewells, cap_farewells;
     size_t n_fresh;               /* bytes queued since the last flush */
     int is_gathering;             /* a block is being made, which calls users */
+    int is_deaf;                  /* it has not taken FAREWELLS ends: the next flush gives it up */
+    size_t n_left_here;           /* closing: bytes that waited at the last look */
+    int n_quiet, n_looks;         /* ... looks since they became less, and without a channel */
     int has_greeted, was_greeted; /* this side has greeted, the other one has */
 
     uint8_t head[PIECE_HEADER + PIECE_CREDIT_LEN]; /* what has come of it */
@@ -56,6 +59,7 @@ struct mux {
 };
 
 /* mux.c */
+void mux_fail(struct mux *m, const struct err *why, int status);
 void mux_settle(struct mux_channel *ch); /* both sides have ended: it is over */
 void mux_finish(struct mux *m); /* all has left: after mux_close, close if no channel is left */
 
@@ -64,5 +68,8 @@ void mux_wake(struct mux *m);             /* there is something to send, or to c
 void mux_queue(struct mux_channel *ch);   /* ch has something to send */
 void mux_unqueue(struct mux_channel *ch); /* drop what it has to send */
 int mux_say_last(struct mux *m, uint32_t number, enum piece_kind kind, struct err *err);
+/* The same for a call of the user's: if it fails, the mux ends in the loop's next turn. */
+void mux_say_last_or_fail(struct mux *m, uint32_t number, enum piece_kind kind);
+size_t mux_n_left(const struct mux *m); /* bytes of the ends, and of what the socket has to take */
 
 #endif

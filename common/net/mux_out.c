@@ -112,11 +112,16 @@ void mux_end(struct mux_channel *ch)
     mux_queue(ch);
 }
 
+static int say_deaf(struct err *err)
+{
+    return err_set(err, ERR_PEER, "it does not read: it has not taken the ends of %d channels",
+                   FAREWELLS);
+}
+
 int mux_say_last(struct mux *m, uint32_t number, enum piece_kind kind, struct err *err)
 {
     if (m->n_farewells == FAREWELLS)
-        return err_set(err, ERR_PEER, "it does not read: it has not taken the ends of %d channels",
-                       FAREWELLS);
+        return say_deaf(err);
     if (m->n_farewells == m->cap_farewells) {
         m->cap_farewells = m->cap_farewells ? 2 * m->cap_farewells : 8;
         m->farewell = xrealloc(m->farewell, (size_t)m->cap_farewells * sizeof *m->farewell);
@@ -124,6 +129,21 @@ int mux_say_last(struct mux *m, uint32_t number, enum piece_kind kind, struct er
     m->farewell[m->n_farewells++] = (struct mux_farewell){number, kind};
     mux_wake(m);
     return 0;
+}
+
+void mux_say_last_or_fail(struct mux *m, uint32_t number, enum piece_kind kind)
+{
+    struct err err;
+
+    if (mux_say_last(m, number, kind, &err) == 0)
+        return;
+    m->is_deaf = 1;
+    mux_wake(m);
+}
+
+size_t mux_n_left(const struct mux *m)
+{
+    return stream_n_unsent(&m->stream) + (size_t)m->n_farewells * PIECE_HEADER;
 }
 
 /* ---- a block ---- */
@@ -295,9 +315,15 @@ static void mux_on_flush(uv_idle_t *idle)
 {
     struct mux *m = container_of(idle, struct mux, flush);
     uint8_t block[BLOCK];
+    struct err err;
     int i = 0;
 
     uv_idle_stop(idle);
+    if (m->is_deaf) {
+        say_deaf(&err);
+        mux_fail(m, &err, UV_ETIMEDOUT);
+        return;
+    }
     while (m->state != MUX_OVER && !has_all_left(m) && !stream_n_unsent(&m->stream)) {
         if (++i > BLOCKS_A_TURN) {
             mux_wake(m);

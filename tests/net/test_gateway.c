@@ -8,11 +8,13 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "fixture.h"
 #include "net/dialer.h"
 #include "net/gateway.h"
 #include "net/lane.h"
 #include "net/mux.h"
+#include "net/piece.h"
 
 /* A process: its end of the lane, its dialer, and its connection. */
 struct process {
@@ -278,21 +280,27 @@ static void test_no_relays_there(void **state)
 
 /* ---- one that does not read ---- */
 
+static void await_answer(uv_loop_t *loop, int fd)
+{
+    struct lane_answer a;
+    ssize_t n;
+
+    while ((n = read(fd, &a, sizeof a)) < 0)
+        uv_run(loop, UV_RUN_NOWAIT);
+    assert_int_equal(n, sizeof a);
+    assert_int_equal(a.status, 0);
+}
+
 /* The stream of a connection that a process asked for; it has got the answer. */
 static int raw_ask(uv_loop_t *loop, int lane, const struct server *s)
 {
     struct sockaddr_in to = {.sin_family = AF_INET,
                              .sin_port = htons((uint16_t)listener_port(s->listener)),
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    struct lane_answer a;
-    ssize_t n;
     int fd;
 
     assert_int_equal(lane_ask(lane, (struct sockaddr *)&to, &fd), 0);
-    while ((n = read(fd, &a, sizeof a)) < 0)
-        uv_run(loop, UV_RUN_NOWAIT);
-    assert_int_equal(n, sizeof a);
-    assert_int_equal(a.status, 0);
+    await_answer(loop, fd);
     return fd;
 }
 
@@ -389,6 +397,101 @@ static void test_last_words_wait(void **state)
     listener_close(s.listener);
 }
 
+/* ---- a driver that stands still ---- */
+
+enum { STREAMS = 32 }; /* their windows are more than a socket's buffers take */
+
+static int frozen_listen(struct sockaddr_in *to)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), few = 4096;
+    socklen_t len = sizeof *to;
+
+    *to = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &few, sizeof few), 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)to, sizeof *to), 0);
+    assert_int_equal(listen(fd, 8), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)to, &len), 0);
+    return fd;
+}
+
+/* Its answer to the relay. */
+static int frozen_accept(int listening)
+{
+    uint8_t greeting[PIECE_GREETING];
+    int fd = accept(listening, NULL, NULL);
+
+    assert_true(fd >= 0);
+    piece_greet(PIECE_ACCEPTS, greeting);
+    assert_int_equal(write(fd, greeting, sizeof greeting), sizeof greeting);
+    return fd;
+}
+
+static void frozen_grant(int fd, uint32_t channel)
+{
+    uint8_t credit[PIECE_HEADER + PIECE_CREDIT_LEN];
+
+    piece_put(&(struct piece){channel, PIECE_CREDIT, PIECE_CREDIT_LEN}, credit);
+    piece_put_number(MUX_WINDOW, credit + PIECE_HEADER);
+    assert_int_equal(write(fd, credit, sizeof credit), sizeof credit);
+}
+
+/* The relay takes what the process writes, until its own socket is full. */
+static size_t write_much(uv_loop_t *loop, int fd)
+{
+    static const char bytes[16 << 10];
+    size_t n_bytes = 0;
+
+    for (int n_idle = 0; n_idle < 20; n_idle++) {
+        const ssize_t n = write(fd, bytes, sizeof bytes);
+
+        assert_true(n > 0 || errno == EAGAIN);
+        n_idle = n > 0 ? 0 : n_idle;
+        n_bytes += n > 0 ? (size_t)n : 0;
+        uv_run(loop, UV_RUN_NOWAIT);
+    }
+    return n_bytes;
+}
+
+/* A driver that is stopped and no longer reads does not hold up the relay's end. */
+static void test_frozen_driver(void **state)
+{
+    struct gateway *g = gateway_new(*state);
+    struct sockaddr_in to;
+    int listening = frozen_listen(&to), driver = -1, lane, fd[STREAMS], has_ended;
+    const int64_t start = clock_mono_ns();
+    size_t n_bytes = 0;
+    struct err err;
+
+    assert_int_equal(gateway_add(g, &lane, &err), 0);
+    for (int i = 0; i < STREAMS; i++) {
+        assert_int_equal(lane_ask(lane, (struct sockaddr *)&to, &fd[i]), 0);
+        uv_run(*state, UV_RUN_NOWAIT);
+    }
+    driver = frozen_accept(listening);
+    for (int i = 0; i < STREAMS; i++)
+        await_answer(*state, fd[i]);
+    for (int i = 0; i < 5; i++)
+        uv_run(*state, UV_RUN_NOWAIT);
+    for (int i = 0; i < STREAMS; i++)
+        frozen_grant(driver, 1 + (uint32_t)i);
+    for (int i = 0; i < STREAMS; i++)
+        n_bytes = write_much(*state, fd[i]);
+    /* The last one's are in its own socket, whose buffer is smaller than a window. */
+    assert_true(n_bytes < MUX_WINDOW + MUX_WINDOW / 2);
+    gateway_close(g);
+    while (uv_loop_alive(*state) && clock_since_s(start) < 30) {
+        uv_run(*state, UV_RUN_NOWAIT);
+        usleep(1000);
+    }
+    has_ended = !uv_loop_alive(*state);
+    for (int i = 0; i < STREAMS; i++)
+        close(fd[i]);
+    close(driver);
+    close(listening);
+    close(lane);
+    assert_true(has_ended);
+}
+
 /* ---- processes that end, and requests that are none ---- */
 
 /* A process that is killed ends its connections at once. */
@@ -483,17 +586,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define LOOP_TEST(t) cmocka_unit_test_setup_teardown(t, loop_setup, loop_teardown)
-        LOOP_TEST(test_one_connection),
-        LOOP_TEST(test_last_words),
-        LOOP_TEST(test_nobody_listens),
-        LOOP_TEST(test_comes_later),
-        LOOP_TEST(test_no_relays_there),
-        LOOP_TEST(test_one_does_not_read),
-        LOOP_TEST(test_half_closed),
-        LOOP_TEST(test_last_words_wait),
-        LOOP_TEST(test_a_process_is_killed),
-        LOOP_TEST(test_no_requests),
-        LOOP_TEST(test_no_relay),
+        LOOP_TEST(test_one_connection),  LOOP_TEST(test_last_words),
+        LOOP_TEST(test_nobody_listens),  LOOP_TEST(test_comes_later),
+        LOOP_TEST(test_no_relays_there), LOOP_TEST(test_one_does_not_read),
+        LOOP_TEST(test_half_closed),     LOOP_TEST(test_last_words_wait),
+        LOOP_TEST(test_frozen_driver),   LOOP_TEST(test_a_process_is_killed),
+        LOOP_TEST(test_no_requests),     LOOP_TEST(test_no_relay),
         LOOP_TEST(test_close_any_time),
     };
 
