@@ -188,14 +188,19 @@ void carrier_new(struct stranger *s, const void *rest, size_t len)
     mux_feed(c->mux, rest, len);
 }
 
-/* Ranks that have been handed on outlive the listener, and their relays' connections with them. */
+/* Ranks that have been handed on outlive the listener, and their relays' connections with them.  A
+ * relay with none is a stranger, and goes as strangers do. */
 void carrier_close_all(struct listener *l)
 {
     while (l->first_carrier) {
         struct carrier *c = l->first_carrier;
         struct mux *m = c->mux;
+        const int is_stranger = c->place && mux_n_taken(m) == 0;
 
-        carrier_part(c);
-        mux_close(m);
+        carrier_part(c); /* c may be free now */
+        if (is_stranger)
+            mux_abort(m);
+        else
+            mux_close(m);
     }
 }

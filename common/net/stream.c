@@ -380,13 +380,15 @@ int stream_send(struct stream *s, const void *data, size_t len, void (*done)(voi
                 void *owner, struct err *err)
 {
     const size_t waiting = stream_n_unsent(s);
+    /* A channel that breaks hands back what waits before it tells its end. */
+    const int is_over = s->state != STREAM_OPEN || (s->is_channel && !s->channel.mux);
     uv_buf_t buf = uv_buf_init((char *)data, (unsigned)len);
     struct pending_write *w;
     int rc;
 
-    if (s->state != STREAM_OPEN || waiting + len > s->queue_limit) {
+    if (is_over || waiting + len > s->queue_limit) {
         done(owner);
-        if (s->state != STREAM_OPEN)
+        if (is_over)
             return err_set(err, ERR_PEER, "the connection to %s is closed", s->peer);
         return err_set(err, ERR_PEER, "%s does not read: %zu bytes wait for it, at most %zu may",
                        s->peer, waiting + len, s->queue_limit);

@@ -459,6 +459,80 @@ static void test_listener_closes(void **state)
     assert_int_equal(m.party.status, UV_EOF);
 }
 
+/* A relay that has brought no rank goes with the listener, at once, as other strangers do. */
+static void test_strangers_go(void **state)
+{
+    uint8_t greeting[PIECE_GREETING];
+    struct server s;
+    int fd;
+
+    relays_open(*state, &s, (struct listener_options){0});
+    fd = raw_connect(&s);
+    piece_greet(PIECE_CONNECTS, greeting);
+    assert_int_equal(write(fd, greeting, sizeof greeting), sizeof greeting);
+    while (recv(fd, greeting, sizeof greeting, MSG_DONTWAIT) < 0)
+        uv_run(*state, UV_RUN_NOWAIT);
+    listener_close(s.listener);
+    mux_turn(*state, 5);
+    assert_false(uv_loop_alive(*state));
+    close(fd);
+}
+
+/* ---- what waits for a lost machine ---- */
+
+struct waiting {
+    struct frame *last; /* of those that wait */
+    int is_closed, n_refs;
+};
+
+static void on_no_frame(void *arg, struct conn *c, const uint8_t *body, size_t len)
+{
+    (void)arg;
+    (void)c;
+    (void)body;
+    (void)len;
+    fail_msg("a frame came");
+}
+
+static void on_waiting_closed(void *arg, struct conn *c, const struct err *why)
+{
+    struct waiting *w = arg;
+
+    (void)c;
+    assert_non_null(why);
+    w->is_closed = 1;
+    w->n_refs = w->last->refs;
+}
+
+/* It is not encrypted any more: it still waits when its connection's user hears of the loss. */
+static void test_none_encrypted(void **state)
+{
+    static const struct conn_events events = {on_no_frame, on_waiting_closed};
+    struct tls_context *driver = context(1, TLS_DRIVER), *follower = context(1, TLS_FOLLOWER);
+    struct waiting w = {.last = frame_of(1000, 'w')};
+    struct machine m;
+    struct server s;
+
+    relays_open(*state, &s, (struct listener_options){.tls = driver});
+    s.n_to_welcome = 1;
+    machine_open(*state, &m, &s);
+    machine_rank(*state, &m, follower);
+    until_accepted(*state, &s, 1);
+    run_until(*state, &m.is_open[0]);
+    conn_listen(s.side[0].conn, &events, &w);
+    conn_send(s.side[0].conn, frame_of(8 << 20, 'v'));
+    conn_send(s.side[0].conn, frame_ref(w.last));
+    mux_abort(m.party.mux);
+    run_until(*state, &w.is_closed);
+    listener_close(s.listener);
+    uv_run(*state, UV_RUN_DEFAULT);
+    assert_int_equal(w.n_refs, 2);
+    assert_int_equal(w.last->refs, 1);
+    frame_unref(w.last);
+    tls_context_free(driver);
+    tls_context_free(follower);
+}
+
 int main(void)
 {
 #define LOOP_TEST(t) cmocka_unit_test_setup_teardown(t, loop_setup, loop_teardown)
@@ -476,6 +550,8 @@ int main(void)
         LOOP_TEST(test_none_taken),
         LOOP_TEST(test_first_bytes),
         LOOP_TEST(test_listener_closes),
+        LOOP_TEST(test_strangers_go),
+        LOOP_TEST(test_none_encrypted),
     };
 
     signal(SIGPIPE, SIG_IGN); /* as the daemons do */
