@@ -16,11 +16,15 @@ static void carrier_free_when_done(struct carrier *c)
 
 /* ---- the line of those with channels that wait ---- */
 
+/* So many channels of one relay may prove the secret at the same time: enough for ranks, who do it
+ * at once, and so few that strangers by a few relays do not fill the places of their address. */
+enum { MOST_UNPROVEN = 32 };
+
 static void stand_in_line(struct carrier *c)
 {
     struct listener *l = c->listener;
 
-    if (c->offering || mux_n_waiting(c->mux) == 0)
+    if (c->offering || mux_n_waiting(c->mux) == 0 || c->n_unproven >= MOST_UNPROVEN)
         return;
     c->next_offering = NULL;
     c->offering = l->last_offering;
@@ -97,6 +101,13 @@ static void on_member_gone(void *arg)
     carrier_free_when_done(c);
 }
 
+void carrier_proven(struct carrier *c)
+{
+    c->n_unproven--;
+    if (c->mux)
+        stand_in_line(c);
+}
+
 void carrier_settled(struct carrier *c, struct conn *conn)
 {
     if (!conn_is_over(conn)) {
@@ -129,8 +140,9 @@ void carrier_take_one(struct listener *l)
         conn_abort(conn);
         return;
     }
-    stand_in_line(c);
     c->n_conns++;
+    c->n_unproven++;
+    stand_in_line(c);
     listener_admit(l, conn, c);
 }
 

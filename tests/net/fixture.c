@@ -91,7 +91,7 @@ struct frame *frame_of(size_t n, char fill)
 void server_accepted(void *arg, struct conn *c)
 {
     struct server *s = arg;
-    struct side *side = &s->side[s->n_accepted++ % 16];
+    struct side *side = &s->side[s->n_accepted++ % 128];
 
     side->conn = c;
     s->has_one = 1;

@@ -35,7 +35,7 @@ struct frame *frame_of(size_t n, char fill);
 /* A listener on 127.0.0.1, port 0, whose connections become `side[]` in turn. */
 struct server {
     struct listener *listener;
-    struct side side[16];
+    struct side side[128];
     int n_accepted;
     int n_to_welcome; /* so many connections are welcomed as they come */
     int has_one;      /* at least one connection was accepted */

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "tls_pair.h"
 
@@ -533,6 +534,80 @@ static void test_none_encrypted(void **state)
     tls_context_free(follower);
 }
 
+static int n_not_let_in;
+
+static void count_refused(void *arg, const char *why)
+{
+    (void)arg;
+    (void)why;
+    n_not_let_in++;
+}
+
+/* Strangers behind a relay, who say nothing, hold a part of their address's places alone: a rank
+ * that comes from there pushes nobody out, and is not pushed out by the next one. */
+static void test_silent_ranks(void **state)
+{
+    enum { SILENT = 60, PLACES = 40 };
+    struct tls_context *driver = context(1, TLS_DRIVER), *good = context(1, TLS_FOLLOWER);
+    uint8_t bytes[PIECE_GREETING + SILENT * PIECE_HEADER];
+    struct machine m;
+    struct server s;
+    int fd;
+
+    n_not_let_in = 0;
+    relays_open(
+        *state, &s,
+        (struct listener_options){
+            .tls = driver, .max_strangers = PLACES, .max_sockets = 9, .refused = count_refused});
+    s.n_to_welcome = RANKS;
+    fd = raw_connect(&s);
+    piece_greet(PIECE_CONNECTS, bytes);
+    for (int i = 0; i < SILENT; i++)
+        piece_put(&(struct piece){(uint32_t)i + 1, PIECE_OPEN, 0},
+                  bytes + PIECE_GREETING + i * PIECE_HEADER);
+    assert_int_equal(write(fd, bytes, sizeof bytes), sizeof bytes);
+    mux_turn(*state, 50);
+    machine_open(*state, &m, &s);
+    for (int i = 0; i < RANKS; i++)
+        machine_rank(*state, &m, good);
+    until_accepted(*state, &s, RANKS);
+    assert_int_equal(n_not_let_in, 0);
+    close(fd);
+    machine_close(&m);
+    for (int i = 0; i < RANKS; i++)
+        run_until(*state, &s.side[i].is_closed);
+    listener_close(s.listener);
+    uv_run(*state, UV_RUN_DEFAULT);
+    tls_context_free(driver);
+    tls_context_free(good);
+}
+
+/* More ranks than may prove the secret at the same time all come in. */
+static void test_many_ranks_of_one(void **state)
+{
+    enum { MANY = 100 };
+    struct tls_context *driver = context(1, TLS_DRIVER), *good = context(1, TLS_FOLLOWER);
+    struct side *rank = xcalloc(MANY, sizeof *rank);
+    struct machine m;
+    struct server s;
+    struct err err;
+
+    relays_open(*state, &s, (struct listener_options){.tls = driver, .max_strangers = 2 * MANY});
+    machine_open(*state, &m, &s);
+    for (int i = 0; i < MANY; i++) {
+        assert_int_equal(conn_new(*state, FRAME_MAX, good, &rank[i].conn, &err), 0);
+        conn_listen(rank[i].conn, &side_events, &rank[i]);
+        assert_int_equal(conn_start_over(rank[i].conn, m.party.mux, &err), 0);
+    }
+    until_accepted(*state, &s, MANY);
+    mux_abort(m.party.mux);
+    listener_close(s.listener);
+    uv_run(*state, UV_RUN_DEFAULT);
+    free(rank);
+    tls_context_free(driver);
+    tls_context_free(good);
+}
+
 int main(void)
 {
 #define LOOP_TEST(t) cmocka_unit_test_setup_teardown(t, loop_setup, loop_teardown)
@@ -552,6 +627,8 @@ int main(void)
         LOOP_TEST(test_listener_closes),
         LOOP_TEST(test_strangers_go),
         LOOP_TEST(test_none_encrypted),
+        LOOP_TEST(test_silent_ranks),
+        LOOP_TEST(test_many_ranks_of_one),
     };
 
     signal(SIGPIPE, SIG_IGN); /* as the daemons do */
