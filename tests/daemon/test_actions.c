@@ -93,14 +93,14 @@ static void test_several_turns(void **state)
     int n_turns = 0;
 
     event(c, MANY, 0);
-    assert_in_range(c->n_closed, 1, 1000);
+    assert_in_range(c->n_closed, 1, 10000);
     uv_run(&c->daemon.loop, UV_RUN_NOWAIT);
-    assert_in_range(c->n_closed, 1000, 5000);
+    assert_in_range(c->n_closed, 10000, 50000);
     for (; n_waiting(c) > 0; n_turns++)
         uv_run(&c->daemon.loop, UV_RUN_NOWAIT);
-    assert_in_range(n_turns, 5, 50);
+    assert_in_range(n_turns, 2, 10);
     event(c, MANY, 0); /* and again from the beginning */
-    assert_in_range(n_waiting(c), MANY - 1000, MANY - 1);
+    assert_in_range(n_waiting(c), MANY - 10000, MANY - 1);
     while (n_waiting(c) > 0)
         uv_run(&c->daemon.loop, UV_RUN_NOWAIT);
 }
@@ -128,10 +128,10 @@ static void test_large_events(void **state)
 {
     struct crowd *c = *state;
 
-    for (int turn = 0; turn < 500; turn++) {
-        event(c, 3000, 0);
+    for (int turn = 0; turn < 100; turn++) {
+        event(c, 30000, 0);
         uv_run(&c->daemon.loop, UV_RUN_NOWAIT);
-        assert_true(n_waiting(c) < 20000);
+        assert_true(n_waiting(c) < 200000);
     }
 }
 
