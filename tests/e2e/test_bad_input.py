@@ -5,6 +5,7 @@ environment."""
 import gzip
 import json
 import os
+import re
 import shutil
 import socket
 import struct
@@ -220,12 +221,16 @@ def frame(body):
     return b"DPT1" + struct.pack(">I", len(body)) + body
 
 
-PROTOCOL = 4  # MSG_PROTOCOL in common/wire/msg.h
+def protocol():
+    with open(os.path.join(dp.ROOT, "common", "wire", "msg.h"), encoding="ascii") as file:
+        return int(re.search(r"MSG_PROTOCOL = (\d+)", file.read())[1])
+
+
 VERSION = subprocess.check_output([DRIVER, "--version"], text=True).split()[1]
 
 
 def hello(**changes):
-    values = {1: PROTOCOL, 2: VERSION, 3: -1, 4: "host", 5: "id", 6: 7, 7: "cpu", 9: "cpu"}
+    values = {1: protocol(), 2: VERSION, 3: -1, 4: "host", 5: "id", 6: 7, 7: "cpu", 9: "cpu"}
     values.update({int(key[1:]): value for key, value in changes.items()})
     return frame(field(2, b"".join(field(*item) for item in values.items() if item[1] is not None)))
 
