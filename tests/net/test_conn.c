@@ -2,6 +2,7 @@
  * although the connection closes, and a peer can make us keep only a bounded number of bytes. */
 #include "../test.h"
 
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -312,6 +313,45 @@ static void test_queue_limit(void **state)
     frame_unref(f);
 }
 
+static int tcp_option(struct conn *c, int name)
+{
+    int value = 0;
+    socklen_t len = sizeof value;
+    uv_os_fd_t fd;
+
+    assert_int_equal(uv_fileno((uv_handle_t *)conn_socket(c), &fd), 0);
+    assert_int_equal(getsockopt(fd, IPPROTO_TCP, name, &value, &len), 0);
+    return value;
+}
+
+/* A dead machine is noticed within 46 s.  Sockets that fall silent together probe apart. */
+static void test_keepalive(void **state)
+{
+    enum { MANY = 16 };
+    int fd[MANY], is_taken[16] = {0};
+    struct server s;
+
+    server_open(*state, &s, MANY, NEVER_MS);
+    for (int i = 0; i < MANY; i++)
+        fd[i] = raw_connect(&s);
+    while (s.n_accepted < MANY)
+        uv_run(*state, UV_RUN_ONCE);
+    for (int i = 0; i < MANY; i++) {
+        const int idle_s = tcp_option(s.side[i].conn, TCP_KEEPIDLE);
+
+        assert_in_range(idle_s, 15, 30);
+        assert_false(is_taken[idle_s - 15]++);
+        assert_in_range(idle_s + tcp_option(s.side[i].conn, TCP_KEEPINTVL) *
+                                     tcp_option(s.side[i].conn, TCP_KEEPCNT),
+                        16, 46);
+    }
+    for (int i = 1; i < MANY; i++)
+        close(fd[i]);
+    for (int i = 1; i < MANY; i++)
+        run_until(*state, &s.side[i].is_closed);
+    finish(&s, fd[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -319,7 +359,7 @@ int main(void)
         LOOP_TEST(test_pieces),      LOOP_TEST(test_limit),       LOOP_TEST(test_no_memory),
         LOOP_TEST(test_not_ours),    LOOP_TEST(test_last_words),  LOOP_TEST(test_half_open),
         LOOP_TEST(test_reset),       LOOP_TEST(test_queue_limit), LOOP_TEST(test_unpack),
-        LOOP_TEST(test_slow_reader), LOOP_TEST(test_no_reader),
+        LOOP_TEST(test_slow_reader), LOOP_TEST(test_no_reader),   LOOP_TEST(test_keepalive),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
