@@ -478,6 +478,7 @@ int gateway_add(struct gateway *g, int *lane, struct err *err)
         close(*lane);
     }
     if (rc < 0) {
+        *lane = 0;
         free(l);
         return rc;
     }

@@ -28,7 +28,8 @@ enum {
 struct gateway *gateway_new(uv_loop_t *loop);
 
 /* One more process, which inherits *lane (net/lane.h); the caller closes that descriptor once the
- * process has started.  The process is forgotten when it has ended.  ERR_IO, ERR_NOMEM. */
+ * process has started, and gets 0 on failure.  The process is forgotten when it has ended.  ERR_IO,
+ * ERR_NOMEM. */
 int gateway_add(struct gateway *g, int *lane, struct err *err);
 
 void gateway_close(struct gateway *g); /* NULL is fine */

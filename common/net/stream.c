@@ -256,7 +256,6 @@ static void stream_on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
 
 /* ---- bytes ---- */
 
-/* Note the addresses, and send small frames at once. */
 /* A dead machine is noticed after KEEPALIVE_S seconds at least.  The sockets of this process ask at
  * different times: many of them fall silent at once, as after a formation, and as many probes at
  * once can overflow what a machine keeps for its network, again and again. */
@@ -275,6 +274,7 @@ static void keep_alive(uv_tcp_t *tcp)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &n_probes, sizeof n_probes);
 }
 
+/* Note the addresses, and send small frames at once. */
 static int stream_set_up(struct stream *s)
 {
     struct sockaddr_storage sa;
