@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,11 +28,14 @@ static struct {
     int fails_at;                 /* the n-th fsync of a file fails; 0: none does */
     int fails_at_write, n_writes; /* likewise, of parts */
     int spoils_from, spoils_to;   /* these writes of parts put a wrong byte on the disk */
-    int n_syncs;                  /* of files */
-    int is_held;                  /* fsync waits */
-    int gives_up;                 /* once it has begun, all ranks do */
-    int gives_up_reading;         /* the same, while rank 0 reads it back */
-    int n_read;                   /* reads of what was written; they wait while this is asked */
+    int spoils_place;             /* so does the first write to it, from 1; 0: none */
+    int has_spoilt;               /* ... which has come */
+    int notes_places;
+    int n_syncs;          /* of files */
+    int is_held;          /* fsync waits */
+    int gives_up;         /* once it has begun, all ranks do */
+    int gives_up_reading; /* the same, while rank 0 reads it back */
+    int n_read;           /* reads of what was written; they wait while this is asked */
     int n_reports, n_warnings;
     int n_told[MOST_RANKS], n_mended; /* corruption events, by rank */
     char *path, *error;               /* of rank 0's report */
@@ -61,6 +65,41 @@ int __wrap_fsync(int fd)
     return is_full ? -1 : __real_fsync(fd);
 }
 
+/* The parts of a checkpoint's files that are written, each with one call.  They are the same each
+ * time, whichever rank comes first. */
+static struct place {
+    char name[NAME_MAX + 1];
+    off_t at;
+} places[256];
+static int n_places;
+
+static struct place place_of(int fd, off_t at)
+{
+    char link[64], path[PATH_MAX] = "";
+    struct place p = {.at = at};
+
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ASSERT(readlink(link, path, sizeof path - 1) > 0 && strrchr(path, '/'));
+    snprintf(p.name, sizeof p.name, "%s", strrchr(path, '/') + 1);
+    return p;
+}
+
+/* The lock is held. */
+static int spoils_here(int fd, off_t at)
+{
+    const struct place here = place_of(fd, at);
+    const struct place *wanted = course.spoils_place ? &places[course.spoils_place - 1] : NULL;
+
+    if (course.notes_places) {
+        ASSERT(n_places < (int)ARRAY_LEN(places));
+        places[n_places++] = here;
+    }
+    if (!wanted || course.has_spoilt || here.at != wanted->at || strcmp(here.name, wanted->name))
+        return 0;
+    course.has_spoilt = 1;
+    return 1;
+}
+
 /* The linker knows pwrite by this name where off_t has 64 bits. */
 ssize_t __real_pwrite64(int fd, const void *from, size_t n, off_t at);
 ssize_t __wrap_pwrite64(int fd, const void *from, size_t n, off_t at);
@@ -73,6 +112,7 @@ ssize_t __wrap_pwrite64(int fd, const void *from, size_t n, off_t at)
     pthread_mutex_lock(&lock);
     is_full = ++course.n_writes == course.fails_at_write;
     is_spoilt = course.n_writes >= course.spoils_from && course.n_writes <= course.spoils_to;
+    is_spoilt |= spoils_here(fd, at);
     pthread_mutex_unlock(&lock);
     if (is_full)
         errno = ENOSPC;
@@ -371,33 +411,33 @@ static int n_told(void)
     return n;
 }
 
-/* The n-th write puts a wrong byte on the disk, for each n, or so do all writes from it on.  All
- * ranks write again, and rank 0 tells whose part was wrong. */
-static void spoil_each(int is_always)
+static void begin_spoilt_course(void)
+{
+    begin_course();
+    course.is_apart[2] = 1;
+    course.window_bytes = 64;
+}
+
+/* One write puts a wrong byte on the disk, for each of them.  All ranks write again, and rank 0
+ * tells whose part was wrong. */
+static void spoil_each(void)
 {
     int is_named[3] = {0};
 
-    for (int n = 1, is_over = 0; !is_over; n++) {
-        begin_course();
-        course.spoils_from = n;
-        course.spoils_to = is_always ? 1 << 30 : n;
-        course.is_apart[2] = 1;
-        course.window_bytes = 64;
+    begin_spoilt_course();
+    n_places = 0;
+    course.notes_places = 1;
+    write_checkpoint(3);
+    assert_int_equal(n_told(), 0);
+    end_course();
+    for (int i = 1; i <= n_places; i++) {
+        begin_spoilt_course();
+        course.spoils_place = i;
         write_checkpoint(3);
-        is_over = course.n_writes < n;
-        if (is_over || !is_always)
-            assert_written(3);
-        if (is_over) {
-            assert_int_equal(n_told(), 0);
-        } else if (is_always) {
-            assert_non_null(strstr(course.error, "is not what is read back"));
-            assert_nothing_written();
-            assert_int_equal(n_told(), 3); /* the second time all parts are wrong */
-            assert_int_equal(course.n_mended, 0);
-        } else {
-            assert_int_equal(n_told(), 1);
-            assert_int_equal(course.n_mended, 1);
-        }
+        assert_written(3);
+        assert_true(course.has_spoilt);
+        assert_int_equal(n_told(), 1);
+        assert_int_equal(course.n_mended, 1);
         for (int k = 0; k < 3; k++)
             is_named[k] |= course.n_told[k];
         end_course();
@@ -406,11 +446,33 @@ static void spoil_each(int is_always)
         assert_int_equal(is_named[k], 1);
 }
 
+/* All writes from the n-th on do so, for each n. */
+static void spoil_all_from_each(void)
+{
+    for (int n = 1, is_over = 0; !is_over; n++) {
+        begin_spoilt_course();
+        course.spoils_from = n;
+        course.spoils_to = 1 << 30;
+        write_checkpoint(3);
+        is_over = course.n_writes < n;
+        if (is_over) {
+            assert_written(3);
+            assert_int_equal(n_told(), 0);
+        } else {
+            assert_non_null(strstr(course.error, "is not what is read back"));
+            assert_nothing_written();
+            assert_int_equal(n_told(), 3); /* the second time all parts are wrong */
+            assert_int_equal(course.n_mended, 0);
+        }
+        end_course();
+    }
+}
+
 static void disks_that_spoil(void **state)
 {
     (void)state;
-    spoil_each(0);
-    spoil_each(1);
+    spoil_each();
+    spoil_all_from_each();
 }
 
 /* Once all parts are written, rank 0 needs no other rank to place the checkpoint. */
