@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Tests the packages of deploy/debian: they are built from a clean copy of the tree, lintian finds
-# nothing, and in an empty Debian they are installed by apt, train the demo on two ranks, follow an
-# older version, and leave nothing behind when they are purged.  The RPM spec is parsed, too, where
-# rpmspec is.
+# nothing, and in an empty Debian they are installed by apt, train the demo on two ranks, take a step
+# over libfabric, follow an older version, and leave nothing behind when they are purged.  The RPM
+# spec is parsed, too, where rpmspec is.
 #
 #     tests/chroot/debian.sh [SUITE [FOLDER]]
 #
@@ -114,6 +114,23 @@ expect_version() # ROOT VERSION
     [ "$got" = "$2" ] || fail "dptrain is $got, want $2"
 }
 
+# One step over a fabric, without libfabric and with it.
+check_fabric() # ROOT
+{
+    local run=(dpdriver --nranks 2 --local --port 0 --set train.max_steps=1
+        --set 'cluster.fabric=tcp;ofi_rxm' --set cluster.shared_memory=off)
+    inside "$1" "${run[@]}" --run-dir /tmp/without >"$1/tmp/log" 2>&1 &&
+        fail 'a fabric without libfabric'
+    grep -q "libfabric.so.1: .*Debian's package libfabric1" "$1/tmp/log" ||
+        { cat "$1/tmp/log" && fail 'no word of libfabric1'; }
+    inside "$1" apt-get -qq install -y --no-install-recommends libfabric1 >"$1/apt.log" 2>&1 ||
+        { tail -n 30 "$1/apt.log" && fail 'apt-get install libfabric1'; }
+    inside "$1" "${run[@]}" --run-dir /tmp/with >"$1/tmp/log" 2>&1 ||
+        { cat "$1/tmp/log" && fail 'a step over libfabric'; }
+    grep -q 'the links between ranks go over tcp;ofi_rxm' "$1/tmp/log" ||
+        { cat "$1/tmp/log" && fail 'the links do not go over libfabric'; }
+}
+
 check_demo() # ROOT
 {
     local accuracy
@@ -158,6 +175,7 @@ in_namespace() # ROOT VERSION
     expect_version "$root" "$2 installed"
     check_files "$root"
     check_demo "$root"
+    check_fabric "$root"
     said=$(inside "$root" dpkg --verify dptrain dptrain-doc) && [ -z "$said" ] ||
         fail "files differ from the packages: $said"
     mkdir "$root/var/lib/dptrain/mine"
