@@ -355,9 +355,10 @@ static const struct arg network_args[] = {
      "PORT",
      .of = OF(REPLAY) | OF_JOBS | OF(STANDBY)},
     {{"relays", OPT_INT, AT(n_relays), NULL, 1, CLUSTER_MAX_RANKS,
-      .help = "The followers of other machines come by at most N relays, one for a machine "
-              "(dpfollower --ranks N --relay), so that this process needs an open file for each "
-              "relay and not for each follower. --hosts starts them so."},
+      .help = "The followers of other machines come by at most N connections of relays "
+              "(dpfollower --ranks M --relay has one for up to 1,024 ranks), so that this process "
+              "needs an open file for each of them and not for each follower. --hosts starts them "
+              "so."},
      "N",
      .of = OF(REPLAY) | OF_JOBS | OF(STANDBY),
      .is_rare = 1},
