@@ -55,7 +55,7 @@ struct tls_events {
 enum {
     TLS_MAX_STRANGER = 64 << 10, /* bytes from a peer that has not proven the key */
     TLS_NAME = 42,               /* of a key: net/tls_key.h */
-    TLS_PROOF = 64,              /* of a driver */
+    TLS_PROOF = 32,              /* of a driver */
 };
 
 enum tls_state { TLS_SHAKING, TLS_OPEN, TLS_OVER };
@@ -76,6 +76,7 @@ struct tls {
     size_t n_unproven;              /* bytes that came before the peer had proven the key */
     int n_late;                     /* handshake messages after the handshake */
     int key;                        /* the secret of this connection */
+    int is_of_other_version;        /* the follower offers a key as another version names it */
     uint8_t name[TLS_NAME];         /* a follower's for it */
     uint8_t proof[TLS_PROOF];       /* a driver's; n_proof bytes of it have come */
     size_t n_proof;

@@ -9,12 +9,14 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define FORM "dptrain-2:"
+#define NAMES "dptrain-"
+#define FORM  NAMES "3:"
 
 enum { FORM_LEN = sizeof FORM - 1, SALT = 16, MAC = 16 };
 
 _Static_assert((int)TLS_NAME == (int)FORM_LEN + (int)SALT + (int)MAC, "form, salt and mac");
 _Static_assert((int)TLS_KEY_BYTES == (int)SECRET_BYTES, "HMAC-SHA256 gives 32 bytes");
+_Static_assert((int)TLS_PROOF == (int)TLS_KEY_BYTES, "it is one");
 
 /* TLS_AES_128_GCM_SHA256, the only suite */
 static const unsigned char suite_id[2] = {0x13, 0x01};
@@ -60,12 +62,12 @@ static EVP_PKEY *public_half(const EVP_PKEY *whole)
 
     if (!EVP_PKEY_get_raw_public_key(whole, half, &n) || n != sizeof half)
         return NULL;
-    return EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, NULL, half, n);
+    return EVP_PKEY_new_raw_public_key(EVP_PKEY_X25519, NULL, half, n);
 }
 
 static int make_driver(struct tls_key *k, const uint8_t seed[TLS_KEY_BYTES], enum tls_role role)
 {
-    EVP_PKEY *whole = EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, NULL, seed, TLS_KEY_BYTES);
+    EVP_PKEY *whole = EVP_PKEY_new_raw_private_key(EVP_PKEY_X25519, NULL, seed, TLS_KEY_BYTES);
 
     if (whole && role == TLS_FOLLOWER) {
         k->driver = public_half(whole);
@@ -82,9 +84,9 @@ int tls_key_init(struct tls_key *k, SSL_CTX *ssl, const struct secret *s, enum t
     int rc = -1;
 
     *k = (struct tls_key){0};
-    if (tls_key_derive(s, "dptrain 2: follower connects to driver", handshake) == 0 &&
-        tls_key_derive(s, "dptrain 2: name of the key", k->naming) == 0 &&
-        tls_key_derive(s, "dptrain 2: the driver signs", seed) == 0 &&
+    if (tls_key_derive(s, "dptrain 3: follower connects to driver", handshake) == 0 &&
+        tls_key_derive(s, "dptrain 3: name of the key", k->naming) == 0 &&
+        tls_key_derive(s, "dptrain 3: the driver proves its role", seed) == 0 &&
         make_session(k, ssl, handshake) == 0)
         rc = make_driver(k, seed, role);
     OPENSSL_cleanse(handshake, sizeof handshake);
@@ -128,6 +130,12 @@ int tls_key_is_name(const uint8_t *name, size_t len)
     return len == TLS_NAME && !memcmp(name, FORM, FORM_LEN);
 }
 
+int tls_key_is_of_other_version(const uint8_t *name, size_t len)
+{
+    return len > strlen(NAMES) && !memcmp(name, NAMES, strlen(NAMES)) &&
+           !tls_key_is_name(name, len);
+}
+
 int tls_key_is_named(const struct tls_key *k, const uint8_t name[TLS_NAME])
 {
     uint8_t mine[TLS_NAME];
@@ -146,27 +154,49 @@ static int tls_key_exported(SSL *ssl, uint8_t out[TLS_KEY_BYTES])
     return SSL_export_keying_material(ssl, out, TLS_KEY_BYTES, label, sizeof label - 1, NULL, 0, 0);
 }
 
+/* The X25519 of one's private key and the other's public one. */
+static int tls_key_agree(EVP_PKEY *own, EVP_PKEY *other, uint8_t out[TLS_KEY_BYTES])
+{
+    EVP_PKEY_CTX *c = EVP_PKEY_CTX_new(own, NULL);
+    size_t n = TLS_KEY_BYTES;
+    const int is_done = c && EVP_PKEY_derive_init(c) == 1 &&
+                        EVP_PKEY_derive_set_peer(c, other) == 1 &&
+                        EVP_PKEY_derive(c, out, &n) == 1 && n == TLS_KEY_BYTES;
+
+    EVP_PKEY_CTX_free(c);
+    return is_done ? 0 : -1;
+}
+
+static int tls_key_make_proof(SSL *ssl, EVP_PKEY *own, EVP_PKEY *other, uint8_t out[TLS_PROOF])
+{
+    uint8_t agreed[TLS_KEY_BYTES], value[TLS_KEY_BYTES];
+    int rc = -1;
+
+    if (tls_key_exported(ssl, value) == 1 && tls_key_agree(own, other, agreed) == 0)
+        rc = tls_key_hmac(agreed, value, sizeof value, out);
+    OPENSSL_cleanse(agreed, sizeof agreed);
+    return rc;
+}
+
 int tls_key_prove(const struct tls_key *k, SSL *ssl, uint8_t out[TLS_PROOF])
 {
-    EVP_MD_CTX *c = EVP_MD_CTX_new();
-    uint8_t value[TLS_KEY_BYTES];
-    size_t n = TLS_PROOF;
-    int is_done = c && tls_key_exported(ssl, value) == 1 &&
-                  EVP_DigestSignInit(c, NULL, NULL, NULL, k->driver) == 1 &&
-                  EVP_DigestSign(c, out, &n, value, sizeof value) == 1 && n == TLS_PROOF;
+    EVP_PKEY *theirs = NULL;
+    int rc = -1;
 
-    EVP_MD_CTX_free(c);
-    return is_done ? 0 : -1;
+    if (SSL_get_peer_tmp_key(ssl, &theirs) == 1)
+        rc = tls_key_make_proof(ssl, k->driver, theirs, out);
+    EVP_PKEY_free(theirs);
+    return rc;
 }
 
 int tls_key_is_proven(const struct tls_key *k, SSL *ssl, const uint8_t proof[TLS_PROOF])
 {
-    EVP_MD_CTX *c = EVP_MD_CTX_new();
-    uint8_t value[TLS_KEY_BYTES];
-    int is_right = c && tls_key_exported(ssl, value) == 1 &&
-                   EVP_DigestVerifyInit(c, NULL, NULL, NULL, k->driver) == 1 &&
-                   EVP_DigestVerify(c, proof, TLS_PROOF, value, sizeof value) == 1;
+    EVP_PKEY *mine = NULL;
+    uint8_t right[TLS_PROOF];
+    const int is_right = SSL_get_tmp_key(ssl, &mine) == 1 &&
+                         tls_key_make_proof(ssl, mine, k->driver, right) == 0 &&
+                         CRYPTO_memcmp(right, proof, sizeof right) == 0;
 
-    EVP_MD_CTX_free(c);
+    EVP_PKEY_free(mine);
     return is_right;
 }

@@ -111,6 +111,7 @@ static int tls_library_on_offer(SSL *ssl, const unsigned char *name, size_t len,
 
     *out = NULL;
     t->key = 0;
+    t->is_of_other_version = tls_key_is_of_other_version(name, len);
     if (!tls_key_is_name(name, len))
         return 1;
     for (int i = 0; i < c->n_keys; i++)
@@ -170,7 +171,7 @@ static int tls_library_configure(struct tls_context *c)
     return SSL_CTX_set_min_proto_version(s, TLS1_3_VERSION) &&
            SSL_CTX_set_max_proto_version(s, TLS1_3_VERSION) && SSL_CTX_set_num_tickets(s, 0) &&
            SSL_CTX_set_max_early_data(s, 0) && SSL_CTX_set_ciphersuites(s, SUITE) &&
-           SSL_CTX_set1_groups_list(s, "X25519:P-256");
+           SSL_CTX_set1_groups_list(s, "X25519"); /* the driver's proof needs it */
 }
 
 static int make_keys(struct tls_context *c, const struct secret *s, int n)
@@ -247,7 +248,8 @@ static const struct reason {
     {TLS_FOLLOWER, SSL_R_CERTIFICATE_VERIFY_FAILED, ERR_REFUSED,
      "it shows a certificate instead of knowing the secret, so it is no dpdriver of yours"},
     {TLS_FOLLOWER, SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE, ERR_REFUSED,
-     "it speaks TLS but does not take the key, so it is no dpdriver of yours"},
+     "it speaks TLS but does not take the key, so it is no dpdriver of yours, or one of another "
+     "version"},
     {TLS_FOLLOWER, SSL_R_UNSUPPORTED_PROTOCOL, ERR_REFUSED,
      "it speaks only TLS older than 1.3, so it is no dpdriver"},
     {TLS_FOLLOWER, SSL_R_TLSV1_ALERT_PROTOCOL_VERSION, ERR_REFUSED,
@@ -279,6 +281,11 @@ int tls_library_explain(const struct tls *t, struct err *err)
     const char *flood = flood_of(t), *text = ERR_reason_error_string(e);
 
     ERR_clear_error();
+    if (t->is_of_other_version)
+        return err_set(err, ERR_REFUSED,
+                       "%s is of another version of dptrain: install the same version on all "
+                       "machines",
+                       t->stream.peer);
     if (flood)
         return err_set(err, ERR_PROTO, "from %s: %s", t->stream.peer, flood);
     if (known && t->state == TLS_SHAKING && !known->text)

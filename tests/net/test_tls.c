@@ -272,6 +272,44 @@ static void test_key_updates(void **state)
     pair_close(&p);
 }
 
+static int use_old_key(SSL *ssl, const EVP_MD *md, const unsigned char **name, size_t *len,
+                       SSL_SESSION **out)
+{
+    static uint8_t old[TLS_NAME];
+    const int rc = use_key(ssl, md, name, len, out);
+
+    memcpy(old, *name, sizeof old);
+    old[strlen("dptrain-")] = '2';
+    *name = old;
+    return rc;
+}
+
+/* A follower of another version names its key in another way: the driver says so. */
+static void test_other_version(void **state)
+{
+    SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
+    SSL *ssl = SSL_new(ctx);
+    int64_t start = clock_mono_ns();
+    struct pair p;
+    int fd;
+
+    SSL_set_psk_use_session_callback(ssl, use_old_key);
+    pair_open(&p, *state, 1, 0);
+    fd = raw_connect(&p.server);
+    assert_int_equal(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
+    SSL_set_fd(ssl, fd);
+    while (!p.is_refused && !is_late(start)) {
+        assert_int_not_equal(SSL_connect(ssl), 1);
+        uv_run(*state, UV_RUN_NOWAIT);
+    }
+    assert_non_null(strstr(p.refused, "is of another version of dptrain"));
+    assert_int_equal(p.server.n_accepted, 0);
+    SSL_free(ssl);
+    SSL_CTX_free(ctx);
+    close(fd);
+    pair_close(&p);
+}
+
 /* ---- the cost of a connection ---- */
 
 static size_t heap_used(void) { return mallinfo2().uordblks; }
@@ -325,7 +363,7 @@ int main(void)
 #define LOOP_TEST(t) cmocka_unit_test_setup_teardown(t, loop_setup, loop_teardown)
         LOOP_TEST(test_exchange),    LOOP_TEST(test_late),     LOOP_TEST(test_large),
         LOOP_TEST(test_queue_limit), LOOP_TEST(test_refusals), LOOP_TEST(test_garbage),
-        LOOP_TEST(test_key_updates), LOOP_TEST(test_cost),
+        LOOP_TEST(test_key_updates), LOOP_TEST(test_cost),     LOOP_TEST(test_other_version),
     };
 
     signal(SIGPIPE, SIG_IGN);

@@ -47,6 +47,10 @@ static void test_names(void **state)
     }
     assert_false(tls_key_is_name(first, sizeof first - 1));
     assert_false(tls_key_is_name((const uint8_t *)"dptrain-secret-1", 16));
+    assert_false(tls_key_is_of_other_version(first, sizeof first));
+    assert_false(tls_key_is_of_other_version((const uint8_t *)"Client_identity", 15));
+    assert_false(tls_key_is_of_other_version((const uint8_t *)"dptrain-", 8));
+    assert_true(tls_key_is_of_other_version((const uint8_t *)"dptrain-2:", 10));
     tls_context_free(a);
     tls_context_free(b);
 }
@@ -165,7 +169,7 @@ static void test_several_secrets(void **state)
 }
 
 /* A peer that has a follower's keys answers as a driver: it can do the handshake, but not the
- * driver's proof, neither by the public half nor by a signature of another key. */
+ * driver's proof, neither by the public half nor by another key. */
 static void test_follower_is_no_driver(void **state)
 {
     for (int is_other = 0; is_other < 2; is_other++) {

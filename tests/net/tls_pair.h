@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/util.h"
 #include "fixture.h"
 #include "net/dialer.h"
 #include "net/tls_library.h"
@@ -33,6 +34,8 @@ struct pair {
     struct dialer *dialer;
     struct tls_context *of_driver, *of_follower;
     int is_connected;
+    char refused[256]; /* why the listener did not let a stranger in, the last time */
+    int is_refused;
 };
 
 static inline void on_connected(void *arg, struct conn *c)
@@ -44,6 +47,14 @@ static inline void on_connected(void *arg, struct conn *c)
     conn_listen(c, &side_events, &p->client);
 }
 
+static inline void on_refused(void *server, const char *why)
+{
+    struct pair *p = container_of((struct server *)server, struct pair, server);
+
+    snprintf(p->refused, sizeof p->refused, "%s", why);
+    p->is_refused = 1;
+}
+
 /* A key of 0: no TLS. */
 static inline void pair_open(struct pair *p, uv_loop_t *loop, int driver_key, int follower_key)
 {
@@ -51,6 +62,7 @@ static inline void pair_open(struct pair *p, uv_loop_t *loop, int driver_key, in
                                  .max_strangers = 8,
                                  .stranger_ms = NEVER_MS,
                                  .accepted = server_accepted,
+                                 .refused = on_refused,
                                  .arg = &p->server};
     struct err err;
 
