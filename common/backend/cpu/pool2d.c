@@ -185,6 +185,65 @@ CPU_CLONES static void add_window_row(const struct row *r, int64_t i, const floa
     }
 }
 
+/* The same where windows fill the row from its beginning: each number of dy, scaled, is the sum of
+ * kernel[1] pixels, and those behind the windows have none.  It adds 0 as a sum that begins there
+ * would, so that -0 becomes 0. */
+CPU_CLONES static void pool_spread_row(const struct row *r, const float *restrict dy)
+{
+    enum { WIDE = 16 };
+    const struct plain *p = r->p;
+    const int64_t n = p->in_shape[POOL2D_GRAD_DY].dim[2], c = p->c, width = p->attr.pool.kernel[1];
+    const float scale = 1.0f / (float)(p->attr.pool.kernel[0] * width);
+    float *restrict to = r->sum;
+
+    for (int64_t j = 0; j < n; j++, dy += c)
+        for (int64_t w = 0; w < width; w++, to += c) {
+            int64_t k = 0;
+
+            for (; k + WIDE <= c; k += WIDE)
+                for (int i = 0; i < WIDE; i++)
+                    to[k + i] = dy[k + i] * scale + 0.0f;
+            if (k < c && c >= WIDE) /* the last ones, some of them again */
+                for (int i = 0; i < WIDE; i++)
+                    to[c - WIDE + i] = dy[c - WIDE + i] * scale + 0.0f;
+            else
+                for (; k < c; k++)
+                    to[k] = dy[k] * scale + 0.0f;
+        }
+    memset(to, 0, (size_t)((p->out_shape[POOL2D_GRAD_DX].dim[2] - n * width) * c) * sizeof *to);
+}
+
+/* 1: these are average windows, side by side from the first pixel.  None reaches out of the image,
+ * as ceil_mode is of maxima alone. */
+static int pool_windows_fill(const struct plain *p)
+{
+    const int *kernel = p->attr.pool.kernel;
+    int fill = !p->in[POOL2D_GRAD_WHICH];
+
+    for (int i = 0; i < 2; i++)
+        fill &= kernel[i] == p->attr.pool.stride[i] && p->attr.pool.pad[i] == 0;
+    return fill;
+}
+
+/* The sums of an image's row, which the windows of output rows [first, end) cover. */
+static void pool_sum_row(const struct row *r, int64_t first, int64_t end)
+{
+    const struct plain *p = r->p;
+    const int64_t y_row = p->in_shape[POOL2D_GRAD_DY].dim[2] * p->c;
+    const int fills = pool_windows_fill(p);
+
+    if (!fills || first == end)
+        memset(r->sum, 0, (size_t)(p->out_shape[POOL2D_GRAD_DX].dim[2] * p->c) * sizeof *r->sum);
+    for (int64_t i = first; i < end; i++) {
+        const float *dy = plain_read(p, POOL2D_GRAD_DY, r->dy_at + i * y_row, y_row, r->dy_room);
+
+        if (fills)
+            pool_spread_row(r, dy);
+        else
+            add_window_row(r, i, dy);
+    }
+}
+
 /* dx = sum * act'(y), where y is the output of the activation before the pool. */
 CPU_CLONES static void write_row(enum activation act, const float *restrict sum,
                                  const float *restrict y, float *restrict dx, int64_t n)
@@ -192,8 +251,11 @@ CPU_CLONES static void write_row(enum activation act, const float *restrict sum,
     if (act == ACT_NONE)
         memcpy(dx, sum, (size_t)n * sizeof *dx);
     else if (act == ACT_RELU)
-        for (int64_t i = 0; i < n; i++)
-            dx[i] = y[i] <= 0.0f ? 0.0f : sum[i];
+        for (int64_t i = 0; i < n; i++) {
+            const float all = sum[i]; /* always read: a masked load waits for the one before */
+
+            dx[i] = y[i] <= 0.0f ? 0.0f : all;
+        }
     else if (act == ACT_TANH)
         for (int64_t i = 0; i < n; i++)
             dx[i] = sum[i] * (1.0f - y[i] * y[i]);
@@ -231,13 +293,8 @@ static void grad_sample(const struct plain *p, int part, int64_t n)
         int64_t first, end;
 
         cpu_pool2d_covering(p, r.h, &first, &end);
-        if (r.which || first != last_first || end != last_end) {
-            memset(r.sum, 0, (size_t)row * sizeof *r.sum);
-            for (int64_t i = first; i < end; i++)
-                add_window_row(&r, i,
-                               plain_read(p, POOL2D_GRAD_DY, r.dy_at + i * y_dim[2] * p->c,
-                                          y_dim[2] * p->c, r.dy_room));
-        }
+        if (r.which || first != last_first || end != last_end)
+            pool_sum_row(&r, first, end);
         last_first = first;
         last_end = end;
         write_row(p->attr.pool.act, r.sum,
