@@ -291,6 +291,8 @@ static void apply_joined(struct driver *d, const struct decision *x)
         driver_apply(d, succession_welcome(&d->membership));
     else
         watch_joined(&d->watch, x->rank);
+    if (x->is_wrong)
+        corruption_joined(d, x->rank);
 }
 
 static void apply_answered(struct driver *d, const struct decision *x)

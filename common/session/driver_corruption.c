@@ -4,7 +4,8 @@
  * The ranks find it together (train/inspect.h), and rank 0's engine reports what they found.  Here
  * it becomes an event and a line of the log.  If the state cannot be mended, the job ends.  A rank
  * that is proven to compute wrongly leaves like one that was drained.  If it is rank 0, the driver
- * hands over to the standby.  Where the job needs that rank it stays, until others have come. */
+ * hands over to the standby.  Where the job needs that rank it stays, until others have come.  Its
+ * follower is told, and says so to a driver that leads the run after this one. */
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -148,7 +149,6 @@ static int corruption_part(struct driver *d, int rank)
     char *who = driver_label(d, rank);
     const int goes = corruption_lets_go(d, rank);
 
-    d->formation.seats[rank].is_wrong = 1; /* for good: what makes it leave may be taken back */
     if (goes)
         queue_log(d->out, LOG_WARN,
                   "%s %s, because its bits are wrong: test its memory and its processor", who,
@@ -157,15 +157,35 @@ static int corruption_part(struct driver *d, int rank)
     return goes;
 }
 
+/* The rank's bits were wrong.  The seat keeps that, as what makes the rank leave may be taken back.
+ */
 static void corruption_try_to_part(struct driver *d, int rank)
+{
+    char *who;
+
+    d->formation.seats[rank].is_wrong = 1;
+    if (corruption_is_settled(d, rank) || corruption_part(d, rank))
+        return;
+    if (rank > 0)
+        drain_tell_wrong(d, rank);
+    who = driver_label(d, rank);
+    queue_log(d->out, LOG_WARN, "%s stays for now, although its bits were wrong: %s", who,
+              rank == 0 ? "the driver runs there, and no standby can lead (dpdriver standby); or "
+                          "go on elsewhere by --resume"
+                        : "the job needs it (cluster.min_ranks, cluster.spares)");
+    free(who);
+}
+
+void corruption_joined(struct driver *d, int rank)
 {
     char *who = driver_label(d, rank);
 
-    if (!corruption_is_settled(d, rank) && !corruption_part(d, rank))
-        queue_log(d->out, LOG_WARN, "%s stays for now, although its bits were wrong: %s", who,
-                  rank == 0 ? "the driver runs there, and no standby can lead (dpdriver standby); "
-                              "or go on elsewhere by --resume"
-                            : "the job needs it (cluster.min_ranks, cluster.spares)");
+    ASSERT(rank > 0 && d->seats[rank].is_taken);
+    d->formation.seats[rank].is_wrong = 1;
+    queue_log(d->out, LOG_WARN,
+              "the bits of %s were wrong under the driver before: it leaves once the job can do "
+              "without it",
+              who);
     free(who);
 }
 

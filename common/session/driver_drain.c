@@ -257,11 +257,14 @@ static void send_drain(const struct driver *d, const struct seat *s, int is_take
     ASSERT(s->conn && s->conn->state == CONN_MEMBER);
 
     drain.taken_back = is_taken_back;
+    drain.wrong = s->is_wrong;
     m.generation = d->formation.generation;
     m.body_case = WIRE__CONTROL__BODY_DRAIN;
     m.drain = &drain;
     driver_send(d, s->conn, &m);
 }
+
+void drain_tell_wrong(const struct driver *d, int seat) { send_drain(d, &d->seats[seat], 1); }
 
 int drain_seat(struct formation *f, int seat, const char *why)
 {

@@ -275,8 +275,10 @@ static struct decision seat_follower(struct membership *m, struct conn *c, const
     m->seats[rank].named = seat_name(m->d, rank);
     gather_welcome(m, c, rank, device);
     say_joined(m->d, c, rank, h);
-    return (struct decision){
-        .kind = DECIDE_JOINED, .rank = rank, .generation = *h->run ? h->formed : 0};
+    return (struct decision){.kind = DECIDE_JOINED,
+                             .rank = rank,
+                             .generation = *h->run ? h->formed : 0,
+                             .is_wrong = h->wrong};
 }
 
 struct decision gather_hello(struct membership *m, struct conn *c, const Wire__Hello *h)

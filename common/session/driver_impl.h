@@ -163,6 +163,8 @@ void inject_say_unspent(const struct driver *d);
 /* driver_corruption.c */
 /* The ranks found wrong bits, as rank 0 reports.  Does not take r. */
 void corruption_note(struct driver *d, int rank, struct report *r);
+/* A rank has joined whose bits were found wrong under a driver before. */
+void corruption_joined(struct driver *d, int rank);
 /* Ranks whose bits were wrong, and that the job needed then, leave if it needs them no more. */
 void corruption_check(struct driver *d);
 /* The event.  host: NULL for that of the seat. */

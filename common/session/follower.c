@@ -345,9 +345,16 @@ static void follower_on_stop(struct follower *f, const Wire__Stop *s)
 static void on_drain(struct follower *f, const Wire__Drain *m)
 {
     f->is_drained = !m->taken_back;
-    queue_log(&f->out, LOG_INFO, "drained by the operator of the driver: %s",
-              m->taken_back ? "taken back, as too few ranks are left; this one stays"
-                            : "this follower leaves when the driver lets it, and for good");
+    f->kept.is_wrong |= m->wrong;
+    if (m->wrong)
+        queue_log(&f->out, LOG_WARN,
+                  "bits of this rank were wrong, so %s: test its memory and its processor",
+                  m->taken_back ? "it leaves once the job can do without it"
+                                : "this follower leaves when the driver lets it, and for good");
+    else
+        queue_log(&f->out, LOG_INFO, "drained by the operator of the driver: %s",
+                  m->taken_back ? "taken back, as too few ranks are left; this one stays"
+                                : "this follower leaves when the driver lets it, and for good");
 }
 
 /* 1: Form has an endpoint for each rank, or else ids for all. */

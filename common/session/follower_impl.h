@@ -43,6 +43,7 @@ struct kept {                /* follower_keep.c: values that outlive a connectio
     struct voters form;  /* the newest formation whose Form came */
     int form_rank;       /* this follower's rank in it */
     int64_t entered;     /* generation of the newest formation whose state it took */
+    int is_wrong;        /* 1: a driver found wrong bits of it, of which the next one is told */
 };
 
 struct follower {

@@ -33,6 +33,7 @@ static void put_kept(const struct follower *f, Wire__Hello *h, struct arena *a)
     h->form_ranks = k->form.n_ranks;
     h->form_rank = k->form_rank;
     h->entered = k->entered;
+    h->wrong = k->is_wrong;
     h->form_standby = msg_text(a, k->form.standby, VOTERS_ID);
 }
 

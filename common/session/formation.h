@@ -111,6 +111,7 @@ void drain_tell(const struct driver *d, const struct meant *m, struct drained *o
 /* Tell the seat's follower.  why: "was drained", as the reason of its loss.  1: it leaves when the
  * others do not need it; 0: it may go at once. */
 int drain_seat(struct formation *f, int seat, const char *why);
-void drain_take_back(struct formation *f); /* if too few would be left now */
+void drain_tell_wrong(const struct driver *d, int seat); /* its bits were wrong, and it stays */
+void drain_take_back(struct formation *f);               /* if too few would be left now */
 
 #endif

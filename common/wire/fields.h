@@ -230,7 +230,8 @@
     ONLY(standby,         TEXT(0, 64)) \
     ONLY(port,            INT(0, 65535)) \
     ONLY(entered,         INT(0, MANY)) \
-    ONLY(launch,          TEXT(0, MSG_MAX_LAUNCH))
+    ONLY(launch,          TEXT(0, MSG_MAX_LAUNCH)) \
+    ONLY(wrong,           BOOL)
 
 #define WELCOME_FIELDS(ITEM, LIST, ONLY) \
     ONLY(job,                  BYTES(1, FRAME_MAX)) \
@@ -264,7 +265,8 @@
     ONLY(text,    TEXT(0, MSG_MAX_TEXT))
 
 #define DRAIN_FIELDS(ITEM, LIST, ONLY) \
-    ONLY(taken_back, BOOL)
+    ONLY(taken_back, BOOL) \
+    ONLY(wrong,      BOOL)
 
 #define STANDBY_FIELDS(ITEM, LIST, ONLY) \
     ONLY(address, TEXT(0, MSG_MAX_NAME))

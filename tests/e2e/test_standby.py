@@ -136,6 +136,22 @@ class Standby(training.Case):
         self.assertLessEqual(self.assert_led()["steps_lost"], n_flips == 3)
         self.assert_same(job)
 
+    def test_a_rank_found_wrong_before_leaves(self):
+        """The job needs the rank when it is found.  The next driver knows of it, and lets it go
+        once a spare has come."""
+        job = {**ENDLESS, "train.audit": 1, "strategy.shards": 3, "cluster.spares": 1}
+        driver, standby, (wrong, other) = self.join(
+            job=job, inject="flip:rank1@step5:bucket0,kill:rank0@step20")
+        driver.wait_exit()
+        self.assertRegex(driver.text, r"rank 1 \(.*\) stays for now, although its bits were wrong")
+        standby.wait_line(r"bits of rank 1 \(.*\) were wrong under the driver before")
+        spare = self.follower(port=int(standby.wait_line(r"listening on \S+:(\d+)").group(1)))
+        self.assert_exit(wrong, STOPPED, "drained, because its bits were wrong")
+        self.wait_event("recovered", 2, run="run")
+        standby.signal(signal.SIGTERM)
+        for daemon in (standby, other, spare):
+            self.assert_exit(daemon, STOPPED)
+
     def test_divided_state(self):
         """The shards that died with the driver come from their buddy."""
         frozen = {"optimizer.groups": "[{match: fc1.*, frozen: true}]"}

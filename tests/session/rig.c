@@ -43,6 +43,7 @@ void rig_drain(struct rig *r)
                 msg_free(m);
             } else if (m->body_case == WIRE__CONTROL__BODY_DRAIN) {
                 r->is_drained[c] = !m->drain->taken_back;
+                r->is_wrong[c] |= m->drain->wrong;
                 msg_free(m);
             } else {
                 msg_free(r->sent[c]);
@@ -296,6 +297,7 @@ void rig_say_hello(struct rig *r, int conn, const struct rig_caller *c)
     h.form_ranks = c->form.n_ranks;
     h.form_rank = c->form_rank;
     h.entered = c->entered;
+    h.wrong = c->wrong;
     h.form_standby = text_or(c->form.standby, "");
     m.body_case = WIRE__CONTROL__BODY_HELLO;
     m.hello = &h;

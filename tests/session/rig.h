@@ -20,6 +20,7 @@ struct rig {
     int n_sent[RIG_CONNS], n_beats, is_closed[RIG_CONNS], is_trusted[RIG_CONNS];
     int has_state[RIG_CONNS];  /* was told to form: it may hold a step */
     int is_drained[RIG_CONNS]; /* told by Drain, which is not in `sent` */
+    int is_wrong[RIG_CONNS];   /* likewise */
     struct cmd *command;       /* last to the engine */
     int n_commands, n_requests, n_aborts;
     struct injection injected; /* the last one done; n_sent_before: n_sent[0] by then */
@@ -73,6 +74,7 @@ struct rig_caller { /* the fields of a Hello; a field that is NULL or 0 is as a 
     struct voters form;  /* the newest formation whose Form it has */
     int form_rank;
     int64_t entered;
+    int wrong;
 };
 void rig_say_hello(struct rig *r, int conn, const struct rig_caller *c); /* on an open conn */
 

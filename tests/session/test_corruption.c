@@ -87,7 +87,8 @@ static void find_at_fault(struct rig *r, int rank)
     rig_report(r, 0, p);
 }
 
-/* It stays if the job needs it, and so does the driver's own rank. */
+/* It stays if the job needs it, and so does the driver's own rank.  A follower is told, because it
+ * has to tell the next driver. */
 static void a_rank_that_is_needed_stays(void **state)
 {
     (void)state;
@@ -103,9 +104,36 @@ static void a_rank_that_is_needed_stays(void **state)
                                       "the job needs it");
         rig_wait(&r, 600);
         assert_false(r.is_drained[1]);
+        assert_int_equal(r.is_wrong[1], rank == 1);
         assert_int_equal(r.n_requests, 0);
         rig_free(&r);
     }
+}
+
+/* The operator drains a rank at fault, and its drain is taken back, as another rank is lost. */
+static void a_rank_that_was_leaving_leaves_later(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_elastic(3);
+    struct drained drained = {.n = 0};
+    struct err err;
+    (void)state;
+    o.cluster.min_ranks = 2;
+    o.cluster.replace_timeout_ms = 0;
+    rig_train(&r, &o);
+    assert_int_equal(driver_drain(r.d, r.now, "1", &drained, &err), 0);
+    drained_fini(&drained);
+    rig_drain(&r);
+    find_at_fault(&r, 1);
+    assert_true(r.is_drained[1]);
+    rig_close(&r, 2);
+    rig_go_on_to(&r, 2, CMD_TRAIN);
+    assert_false(r.is_drained[1]);
+    assert_true(r.is_wrong[1]);
+    rig_come(&r, 3, -1);
+    rig_wait(&r, 600);
+    assert_true(r.is_drained[1]);
+    rig_free(&r);
 }
 
 /* It leaves when another follower has come that can take its place. */
@@ -124,6 +152,40 @@ static void a_rank_that_stays_leaves_later(void **state)
     assert_true(r.is_drained[1]);
     assert_false(r.is_drained[2]);
     assert_logged(&r, "rank 1 (h1) is drained, because its bits are wrong");
+    rig_free(&r);
+}
+
+/* Another driver leads than the one that found wrong bits of rank 1 and needed it.  The rank leaves
+ * once a spare has come that takes its place. */
+static void a_rank_found_wrong_before_leaves(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_with_votes(3);
+    char job[HASH_TEXT_LEN];
+    struct rig_caller c = {
+        .run = "run-1", .run_job = job, .term = 1, .leader = "the-leader:7000", .formed = 5};
+    (void)state;
+    o.resume = "runs/x";
+    o.cluster.spares = 1;
+    hash_to_text(hash_of("name: x", 7), job);
+    rig_driver(&r, &o);
+    rig_report(&r, 0, rig_opened());
+    for (int k = 1; k < 3; k++) {
+        c.rank = k;
+        c.wrong = k == 1;
+        rig_connect(&r, k, "10.0.0.9");
+        rig_say_hello(&r, k, &c);
+        rig_report(&r, k, rig_opened());
+    }
+    assert_logged(&r, "the bits of rank 1 (h) were wrong under the driver before");
+    rig_go_on_to(&r, 3, CMD_TRAIN);
+    rig_wait(&r, 600);
+    assert_false(r.is_drained[1]);
+    rig_come(&r, 5, -1);
+    rig_wait(&r, 600);
+    assert_true(r.is_drained[1]);
+    assert_false(r.is_drained[2]);
+    assert_logged(&r, "rank 1 (h) is drained, because its bits are wrong");
     rig_free(&r);
 }
 
@@ -328,6 +390,8 @@ int main(void)
         cmocka_unit_test(a_rank_at_fault_leaves),
         cmocka_unit_test(a_rank_that_is_needed_stays),
         cmocka_unit_test(a_rank_that_stays_leaves_later),
+        cmocka_unit_test(a_rank_found_wrong_before_leaves),
+        cmocka_unit_test(a_rank_that_was_leaving_leaves_later),
         cmocka_unit_test(a_rank_that_was_taken_back_leaves_later),
         cmocka_unit_test(the_driver_hands_over),
         cmocka_unit_test(a_driver_that_stays_wrong_is_lost),

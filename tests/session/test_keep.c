@@ -119,6 +119,37 @@ static void it_keeps_its_state(void **state)
     rig_free(&r);
 }
 
+static void get_drain(struct rig *r, int taken_back, int wrong)
+{
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Drain drain = WIRE__DRAIN__INIT;
+    drain.taken_back = taken_back;
+    drain.wrong = wrong;
+    m.generation = 1;
+    m.body_case = WIRE__CONTROL__BODY_DRAIN;
+    m.drain = &drain;
+    rig_message(r, 0, &m);
+}
+
+/* A rank whose bits were found wrong, and which the job needs, tells each driver that leads later;
+ * one whose drain was taken back does not. */
+static void it_tells_of_its_wrong_bits(void **state)
+{
+    (void)state;
+    for (int wrong = 0; wrong < 2; wrong++) {
+        struct rig r;
+        train(&r, 60000);
+        get_drain(&r, 1, wrong);
+        for (int64_t term = 5; term < 7; term++) {
+            rig_close(&r, 0);
+            rig_reconnect(&r);
+            assert_int_equal(r.sent[0]->hello->wrong, wrong);
+            get_welcome(&r, term, 60000, NULL);
+        }
+        rig_free(&r);
+    }
+}
+
 /* After it has joined again, the formation before is gone for it. */
 static void it_awaits_prepare(void **state)
 {
@@ -412,6 +443,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_keeps_its_state),
+        cmocka_unit_test(it_tells_of_its_wrong_bits),
         cmocka_unit_test(it_awaits_prepare),
         cmocka_unit_test(it_looks_for_its_driver_while_it_gathers),
         cmocka_unit_test(it_gives_up),

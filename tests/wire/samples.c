@@ -77,6 +77,7 @@ static void hello(struct arena *a, Wire__Control *m)
     x->form_rank = 2;
     x->form_standby = arena_strdup(a, "77aa");
     x->entered = 7;
+    x->wrong = 1;
     m->generation = 0;
 }
 
@@ -294,6 +295,7 @@ static void drain(struct arena *a, Wire__Control *m)
 {
     NEW(Drain, DRAIN, drain);
     x->taken_back = 1;
+    x->wrong = 1;
 }
 
 static void standby(struct arena *a, Wire__Control *m)
