@@ -170,21 +170,34 @@ static int hash_part(const struct trainer *t, int64_t step, struct hash128 *out,
                            has_equal_statistics(t), out, err);
 }
 
+/* With strategy.zero parameters that a step has sent may still be on their way. */
+static int await_params(struct trainer *t, struct err *err)
+{
+    int rc = 0;
+
+    for (int b = 0; b < t->layout->n_buckets && rc == 0 && t->layout->awaits_params; b++)
+        rc = reducer_gathered(t->step.reducer, b, err);
+    return rc;
+}
+
 int inspect_before_step(struct trainer *t, struct err *err)
 {
     const int64_t step = t->state->at.step + 1;
 
     t->inspect.before_of = 0;
-    if (backend_queues(t->backend) || t->state->shards || !inspect_compares_after(t, step))
+    if (backend_queues(t->backend) || !inspect_compares_after(t, step))
         return 0;
+    if (await_params(t, err) < 0)
+        return err_wrap(err, "comparing replicas");
     t->inspect.before_of = step;
     return hash_part(t, step, &t->inspect.before, err);
 }
 
-/* Compare what each rank holds as a whole, and the control vector by which it counts the step. */
+/* Compare what each rank holds as a whole, and the control vector by which it counts the step.
+ * Where state is divided each rank has other sums, and what is whole comes from the shards. */
 static int inspect_whole(struct trainer *t, struct err *err)
 {
-    struct compared mine = {.before = t->inspect.before, .summed = t->step.summed[0]};
+    struct compared mine = {.before = t->inspect.before};
     struct compared *all = xcalloc((size_t)t->n_ranks, sizeof *all);
     const int64_t step = t->state->at.step;
     const int knows_before = t->inspect.before_of == step && t->step.summed_of == step;
@@ -192,6 +205,8 @@ static int inspect_whole(struct trainer *t, struct err *err)
 
     if (t->step.summed_of == step)
         mine.control = t->step.summed_control;
+    if (!t->state->shards)
+        mine.summed = t->step.summed[0];
     if (rc == 0)
         rc = step_allgather(&t->step, PHASE_UPDATE, &mine, sizeof mine, all, err);
     for (int k = 0; k < t->n_ranks; k++)
@@ -203,16 +218,6 @@ static int inspect_whole(struct trainer *t, struct err *err)
 }
 
 /* ---- divided state ---- */
-
-/* Parameters that the step has sent may still be on their way. */
-static int await_params(struct trainer *t, struct err *err)
-{
-    int rc = 0;
-
-    for (int b = 0; b < t->layout->n_buckets && rc == 0 && t->layout->awaits_params; b++)
-        rc = reducer_gathered(t->step.reducer, b, err);
-    return rc;
-}
 
 /* differs [n_ranks]: as shards_compare fills it.  Returns the number of ranks that are named. */
 static int tell_shards(struct trainer *t, const int *differs)

@@ -10,7 +10,9 @@
  * place; else training ends.  The control vector of the step is compared with it, as its sums are
  * state, too.  That part of the state is also hashed before the step, and so are the combined
  * gradients.  If these and the control vector were equal on all ranks, the update is what went
- * wrong, or a bit flipped since then: the finding says "update", and "state" otherwise.
+ * wrong, or a bit flipped since then: the finding says "update", and "state" otherwise.  With
+ * strategy.zero each rank has other sums, and state that is whole has to be equal whatever they
+ * are: so they are not compared for it.
  *
  * Divided state (strategy.zero): what is whole on each rank is compared in the same way, and each
  * shard with the copy of the buddy: the slots of one bucket, and the sums that the step's update

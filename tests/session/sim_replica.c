@@ -141,6 +141,7 @@ void replica_update(struct sim *s, int k)
     struct fake_engine *e = &s->nodes[k].e;
     const int part = tensor_of(s, e->step + 1);
     uint64_t bits, of[2] = {(uint64_t)e->step, 0};
+    const int is_sum = s->nodes[k].flaw.place == FLIP_SUM && !is_divided(s);
 
     if (!s->has_audits || e->n_ranks == 1)
         return;
@@ -149,7 +150,7 @@ void replica_update(struct sim *s, int k)
         spoil(s, k, bits);
     e->mine.part.before = hash_tensor(e, e->step, part);
     e->is_early = e->replica.wrong[part] != e->base.wrong[part];
-    if (s->nodes[k].flaw.place == FLIP_SUM) {
+    if (is_sum) { /* of divided state each rank has other sums, which are not compared here */
         of[1] = bits;
         e->is_early |= bits != 0;
     }
@@ -382,7 +383,7 @@ static void replica_report(struct sim *s, int k, struct report *r)
 /* The word that the ranks should find for what went wrong. */
 static enum corruption want_what(const struct sim *s, const struct node *judge)
 {
-    int is_update = !judge->e.check.is_whole && !is_divided(s);
+    int is_update = !judge->e.check.is_whole;
 
     for (int r = 0; r < judge->e.n_ranks; r++)
         is_update &= !s->nodes[s->group[judge->e.generation][r]].e.is_early;
@@ -522,7 +523,7 @@ static void replica_compare(struct sim *s, int k)
     if (n->e.rank == 0 && is_together(s, n->e.generation))
         check_difference(s, n, differs);
     if (differs) {
-        n->e.check.what = ballot_what(all, n->e.n_ranks, !n->e.check.is_whole && !is_divided(s));
+        n->e.check.what = ballot_what(all, n->e.n_ranks, !n->e.check.is_whole);
         replica_turn(s, k, CHECK_VOTE);
     } else if (is_divided(s) && s->way.has_buddies && replica_pairs(s, k) > 0) {
         engine_fault(s, k, 1, "copies of parts of the state differ from their originals");

@@ -61,13 +61,13 @@ static enum outcome outcome_of(const struct way *w, int place)
     return of[place];
 }
 
-/* State and sums are equal before the update, so a flip after it counts as a wrong update, where
- * state is whole. */
+/* State and sums are equal before the update, so a flip after it counts as a wrong update, unless
+ * it is in a part that only two ranks hold. */
 static enum corruption what_of(const struct way *w, int place)
 {
     if (place <= IN_BATCH)
         return place == IN_BATCH ? CORRUPTION_BATCH : CORRUPTION_GRADIENT;
-    return place == IN_SUM || outcome_of(w, place) != MENDED ? CORRUPTION_STATE : CORRUPTION_UPDATE;
+    return place == IN_SUM || outcome_of(w, place) == PAIRED ? CORRUPTION_STATE : CORRUPTION_UPDATE;
 }
 
 static void write_job(char *to, size_t size, const char *strategy, int looks)
