@@ -112,12 +112,19 @@ static void delay(struct coll_group *g, int rank, int64_t until)
         cond_wait_until(&g->moved, &g->lock, until);
 }
 
+static int is_at_fault(const struct visit *v, enum coll_channel ch)
+{
+    const struct seat *s = &v->g->seats[v->rank];
+
+    return s->fault.channel == ch && s->fault.at_ticket == s->n_calls[ch];
+}
+
 static int suffer_fault(const struct visit *v, enum coll_channel ch, struct err *err)
 {
     struct seat *s = &v->g->seats[v->rank];
     const int64_t n = ++s->n_calls[ch];
 
-    if (s->fault.at_ticket != n || s->fault.channel != ch)
+    if (!is_at_fault(v, ch))
         return 0;
     delay(v->g, v->rank, clock_mono_ns() + s->fault.delay_ms * 1000000);
     if (!s->fault.fail)
@@ -135,6 +142,19 @@ static int who_left(const struct coll_group *g)
         if (g->seats[r].left)
             return r;
     return -1;
+}
+
+/* As a rank behind a slow link does: sleep, and fail if another rank has left before the end. */
+static int suffer_lag(const struct visit *v, enum coll_channel ch, struct err *err)
+{
+    const int64_t lag_ms = v->g->seats[v->rank].fault.lag_ms;
+    const int64_t until = clock_mono_ns() + lag_ms * 1000000;
+
+    if (!lag_ms || !is_at_fault(v, ch))
+        return 0;
+    while (who_left(v->g) < 0 && clock_mono_ns() < until)
+        cond_wait_until(&v->g->moved, &v->g->lock, until);
+    return who_left(v->g) < 0 ? 0 : err_set(err, ERR_PEER, "lost rank %d", who_left(v->g));
 }
 
 /* Arrive; the last rank to do so opens the meeting. */
@@ -275,7 +295,7 @@ static int meet(const struct visit *v, const struct coll_job *job, struct err *e
         do_part(v, job);
     pthread_mutex_lock(&v->g->lock);
     disperse(v);
-    return rc;
+    return rc == 0 ? suffer_lag(v, job->channel, err) : rc;
 }
 
 /* ---- messages ---- */

@@ -25,6 +25,8 @@ struct coll_fault {
     enum coll_channel channel;
     int64_t at_ticket; /* n; 0: never */
     int64_t delay_ms;  /* the rank arrives this much later; coll_abort ends the delay */
+    int64_t lag_ms;    /* all have arrived, and the rank hears the others this much later, or not
+                          at all if one of them leaves before that: it fails with ERR_PEER */
     int fail;          /* an err_code (ERR_PEER ...) to fail with, which the others see as ERR_PEER;
                           0: do not fail */
 };

@@ -419,6 +419,7 @@ void run_job(const struct run_plan *plan, struct run_result *r)
     *r = (struct run_result){0};
     pthread_mutex_init(&job.lock, NULL);
     pthread_barrier_init(&job.all_failed, NULL, (unsigned)plan->n_ranks);
+    coll_local_inject(job.group, 0, plan->own_fault);
     coll_local_inject(job.group, plan->n_ranks - 1, plan->fault);
     if (plan->lives)
         coll_local_inject(job.again, plan->n_ranks - 1, plan->lives->fault);

@@ -40,6 +40,7 @@ struct run_plan {
     int64_t save_at;             /* the last rank asks for a checkpoint, likewise */
     int saves_epochs;            /* 1: validate and save between two epochs, too */
     struct coll_fault fault;     /* on the last rank */
+    struct coll_fault own_fault; /* on rank 0 */
     const struct plugin *plugin; /* its GPU 0 computes; NULL: the CPU */
     const struct strategy_ops *strategy; /* NULL: the all-reduce */
     const char *inject;                  /* faults on purpose (inject/inject.h); NULL: none */
