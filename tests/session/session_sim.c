@@ -72,6 +72,7 @@ static void add_audit(struct sim_result *sum, const struct sim_result *r)
     sum->n_differed += r->n_differed;
     sum->n_healed += r->n_healed;
     sum->n_spread += r->n_spread;
+    sum->n_halved += r->n_halved;
     sum->n_calm += r->n_calm;
 }
 
@@ -91,6 +92,8 @@ static void print_audit(const struct sim_result *sum)
     printf("  verdicts on replicas: %d, mended: %d; votes broken off: %d; formations that took "
            "flips not compared yet: %d\n",
            sum->n_differed, sum->n_healed, sum->n_broken, sum->n_spread);
+    printf("  jobs that lost their driver and ended as one of two followers was wrong: %d\n",
+           sum->n_halved);
     printf("  looks at a step without a wrong bit, and no event of any: %d\n", sum->n_calm);
 }
 
@@ -98,7 +101,7 @@ static void print_audit(const struct sim_result *sum)
 static int shows_audit(const struct sim_result *sum)
 {
     int shows = sum->n_verdicts > 0 && sum->n_broken > 0 && sum->n_healed > 0 &&
-                sum->n_differed > sum->n_healed && sum->n_calm >= 10000;
+                sum->n_differed > sum->n_healed && sum->n_halved > 0 && sum->n_calm >= 10000;
 
     for (int i = 0; i < FLIP_PLACES; i++)
         shows &= sum->n_flips[i] > 0 && (i < FLIP_SUM || sum->n_found[i] > 0);

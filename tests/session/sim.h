@@ -85,6 +85,7 @@ struct sim_result {
     int n_found[FLIP_PLACES]; /* verdicts on replicas that named a rank for a flip in this place */
     int n_differed, n_healed; /* comparisons that found a difference; those that were mended */
     int n_spread;             /* formations whose ranks took wrong bits that none had seen yet */
+    int n_halved;             /* jobs that ended as one of two followers was wrong */
     int n_calm;               /* looks at a step (audits, comparisons) where no bit was wrong */
     int n_back;               /* SIM_STANDBY: how often the newest state was lost with its shards */
     double slowest_recovery;

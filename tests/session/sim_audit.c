@@ -17,13 +17,13 @@ enum { MAX_FLAWS = 2 };
 /* ---- what the seed decides ---- */
 
 /* Where a bit flips.  A job whose driver is lost goes on to its end, so a state that nobody can
- * mend is none of its flaws: two wrong states at once, divided ones, that of the driver's rank, and
- * that of one of two followers, which are left without a third when they form again. */
+ * mend is none of its flaws: two wrong states at once, divided ones, and that of the driver's rank.
+ * Of two followers one may be wrong.  If the driver is lost before that is found, they are left
+ * without a third when they form again, and the job ends. */
 static enum flip_place choose_place(struct sim *s, int k, int n_before)
 {
     const int is_of_leaders = s->mode == SIM_LEADERS;
-    const int answers_only =
-        is_of_leaders && (n_before > 0 || k == 0 || s->n < 4 || s->way.kind == WAY_SHARDS);
+    const int answers_only = is_of_leaders && (n_before > 0 || k == 0 || s->way.kind == WAY_SHARDS);
 
     return (enum flip_place)sim_random(s, 0, answers_only ? FLIP_BATCH : FLIP_PLACES - 1);
 }

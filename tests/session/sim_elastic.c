@@ -112,6 +112,10 @@ void sim_check_leaders(struct sim *s)
     sim_check_ended(s);
     if (d->is_finished && is_in("given up after 3 recoveries", d->text) && s->n_struck > 3)
         return; /* faults came one after another, faster than a step */
+    if (d->is_finished && s->n_split > 0 && ends_by_state(d->text)) {
+        s->r->n_halved++;
+        return; /* one of two followers was wrong, and nobody knows which one */
+    }
     if (!d->is_finished || d->status != STATUS_OK)
         sim_fail(s, "the driver ends with %d: %s", d->is_finished ? d->status : -1, d->text);
     else if (s->n_epoch_events != s->n_epochs || s->n_done < 1 || s->n_errors)

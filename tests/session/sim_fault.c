@@ -243,10 +243,15 @@ void sim_next_fault(struct sim *s)
     s->inject_at = s->n_delivered + sim_random(s, 1, sim_random(s, 0, 1) ? 8 : 20 * s->n);
 }
 
+/* 1: a job whose driver is lost ends by a verdict, after which its followers hold nothing.  A
+ * driver that is killed as it ends would begin again with its checkpoint. */
+static int is_past_faults(const struct sim *s) { return s->mode == SIM_LEADERS && s->n_split > 0; }
+
 void sim_fire(struct sim *s)
 {
     struct node *v = &s->nodes[s->victim];
-    if (s->nodes[0].is_finished || !v->is_alive || v->is_finished || v->thaw > s->now)
+    if (is_past_faults(s) || s->nodes[0].is_finished || !v->is_alive || v->is_finished ||
+        v->thaw > s->now)
         return;
     unsigned before = s->struck[s->victim];
     s->has_fired = 1;

@@ -236,6 +236,7 @@ struct sim {
     int heals;                  /* cluster.on_divergence: heal */
     int strikes_in_vote;        /* faults come while the ranks vote */
     int n_told, n_corruptions;  /* findings handed to a driver; corruption events */
+    int n_split;                /* verdicts on replicas that nobody could mend */
     int is_back; /* 1: the state of newer steps was lost, and no recovery has told so yet */
     enum sim_mode mode;
     int is_elastic; /* ranks are replaced; several faults */

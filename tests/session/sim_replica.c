@@ -84,6 +84,16 @@ static void note_found(struct sim *s, int k)
     forget_flips(&s->nodes[k]);
 }
 
+/* A verdict on the states of n ranks.  A job whose driver is lost has one wrong state at most. */
+static void replica_count(struct sim *s, int n, int heals)
+{
+    s->r->n_differed++;
+    s->r->n_healed += heals;
+    s->n_split += !heals;
+    if (s->mode == SIM_LEADERS && heals != (n > 2))
+        sim_fail(s, "one of %d states is wrong, and %s", n, heals ? "is mended" : "is not mended");
+}
+
 /* ---- a step ---- */
 
 /* A node that is wrong loses its state, if the others are lost before it has taken theirs.  In a
@@ -221,8 +231,7 @@ static int replica_vote(struct sim *s, int64_t g, const int *holder, int n)
     heals = ballot_has_majority(&b) && s->heals;
     good = holder[b.good];
     check_holders(s, g, &b, holder);
-    s->r->n_differed++;
-    s->r->n_healed += heals;
+    replica_count(s, n, heals);
     for (int i = 0; i < n; i++)
         if (ballot_names(&b, i)) {
             struct report *r =
@@ -425,8 +434,7 @@ static void replica_tell(struct sim *s, int k, const struct ballot *b, int heals
 
     if (is_together(s, n->e.generation))
         check_ballot(s, n, b);
-    s->r->n_differed++;
-    s->r->n_healed += heals;
+    replica_count(s, b->n_ranks, heals);
     for (int r = 0; r < b->n_ranks; r++)
         if (ballot_names(b, r))
             replica_report(s, k,
