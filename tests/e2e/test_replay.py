@@ -10,6 +10,7 @@ import shutil
 
 import dp
 from dp import DRIVER, FAILED, FINISHED, USAGE
+from test_data import png
 
 # 8 steps an epoch; with shares the bits do not depend on the number of ranks.
 JOB = {"data.samples": 512, "data.validation_samples": 256, "train.global_batch": 64,
@@ -208,6 +209,24 @@ class Replay(Runs):
         self.assertRegex(out.out, r"(?m)^step +7 of run, computed from step 0 on, up to 9$")
         self.assertRegex(out.out, r"(?m)^the same +3 rows of hashes.csv")
         self.assertRegex(out.out, r"(?m)^samples +64$")
+
+    def test_samples(self):
+        """The samples of the step in the order of its batch, and their files."""
+        names = [f"{name}/{i}.png" for name in ("cat", "dog") for i in range(6)]
+        for part in ("train", "val"):
+            for i, name in enumerate(names):
+                os.makedirs(os.path.dirname(self.path(part, name)), exist_ok=True)
+                with open(self.path(part, name), "wb") as file:
+                    file.write(png(8, 8, bytes([20 * i]) * 192))
+        self.run_driver("--run-dir", "run", n=1, job={
+            **dp.LIGHT, "data.format": "images", "data.path": self.folder, "data.size": 8,
+            "data.shuffle": "false", "train.global_batch": 4, "train.epochs": 2,
+            "checkpoint.hashes": 1})
+        for step, first in ((2, 4), (6, 8)):  # 3 steps an epoch
+            told = self.replay(step)["samples"]
+            self.assertEqual([sample["index"] for sample in told], list(range(first, first + 4)))
+            for sample in told:
+                self.assertTrue(sample["name"].endswith("train/" + names[sample["index"]]), told)
 
     def test_differs(self):
         """A row that is not what is computed is told, and where only rounding differs."""
