@@ -121,6 +121,8 @@ int backend_usual_fusion(const struct node *n, enum fusion f, enum activation ac
 int backend_open_cpu(int n_threads, struct backend **out, struct err *err);
 /* The way in which this machine's CPU computes in BF16, as a part of a sentence. */
 const char *backend_cpu_bf16(void);
+/* The libraries by which the embedded backend computes: "oneDNN 2.6.0, glibc 2.36". */
+void backend_cpu_libraries(char *out, size_t n_out);
 
 int backend_alloc(struct backend *b, size_t n_bytes, const char *what, void **out, struct err *err);
 void backend_free(struct backend *b, void *p);

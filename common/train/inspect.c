@@ -523,8 +523,8 @@ void inspect_found(struct trainer *t, const struct jury_finding *f)
         t->hooks.report(t->hooks.arg, jury_report(f, 0));
 }
 
-/* Warn of ranks that are the only ones of their kind. */
-static void warn_alone(struct trainer *t)
+/* Warn of ranks that are the only ones of their kind.  all [n_ranks]. */
+static void warn_alone(struct trainer *t, struct kind *all)
 {
     int n = 0, first = -1;
 
@@ -532,10 +532,11 @@ static void warn_alone(struct trainer *t)
         if (jury_next(&t->step.witness.jury, k) < 0 && n++ == 0)
             first = k;
     if (n > 0) {
-        char *text = xasprintf("train.audit: %d of %d ranks, first rank %d, have a processor or a "
-                               "number of threads like no other rank, so nobody can compute their "
-                               "gradients again; want equal processors, and an equal --threads",
-                               n, t->n_ranks, first);
+        char *text = xasprintf("train.audit: %d of %d ranks, first rank %d (%s), have a processor, "
+                               "libraries or a number of threads like no other rank, so nobody can "
+                               "compute their gradients again; want equal ones, and an equal "
+                               "--threads",
+                               n, t->n_ranks, first, kinds_text(&all[first]));
 
         trainer_warn(t, text);
         free(text);
@@ -544,18 +545,20 @@ static void warn_alone(struct trainer *t)
 
 static int inspect_begin_witness(struct trainer *t, struct err *err)
 {
-    const struct hash128 mine = kinds_hash(t);
-    const int rc = step_allgather(&t->step, PHASE_FORM, &mine, sizeof mine, t->inspect.all, err);
+    const struct kind mine = kinds_mine(t, t->n_threads);
+    struct kind *all = xcalloc((size_t)t->n_ranks, sizeof *all);
     int *kind = xcalloc((size_t)t->n_ranks, sizeof *kind);
+    const int rc = step_allgather(&t->step, PHASE_FORM, &mine, sizeof mine, all, err);
 
     for (int k = 0; k < t->n_ranks && rc == 0; k++)
-        while (!hash_equal(t->inspect.all[kind[k]], t->inspect.all[k]))
+        while (!hash_equal(all[kind[k]].hash, all[k].hash))
             kind[k]++;
     if (rc == 0)
         witness_begin(&t->step, kind, t->n_ranks);
     if (rc == 0 && t->rank == 0)
-        warn_alone(t);
+        warn_alone(t, all);
     free(kind);
+    free(all);
     return rc;
 }
 

@@ -1,4 +1,4 @@
-/* kinds - a rank's processor, as a hash and in words, from uname and /proc/cpuinfo.
+/* kinds - a rank's processor and libraries, as a hash and in words.
  *
  * The machine's architecture is part of the hash by itself, because an emulator may show its host's
  * /proc/cpuinfo. */
@@ -11,97 +11,64 @@
 #include <sys/utsname.h>
 
 #include "base/alloc.h"
+#include "base/processor.h"
 #include "base/util.h"
 #include "train/trainer_impl.h"
 
-/* Each rank sends this to all others. */
-struct kind {
-    struct hash128 hash;
-    char text[112]; /* ends with a zero */
-};
-
 static const char *const kinds_caps[] = {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"};
 
-/* The value of a line "key : value" of /proc/cpuinfo, or NULL if it is another line. */
-static const char *kinds_value(const char *line, const char *key)
+/* Add the processor, and write its name; one that cannot be read is like no other rank's. */
+static void kinds_add_processor(struct hasher *h, int rank, char *name, size_t n_name)
 {
-    const size_t n = strlen(key);
-
-    if (strncmp(line, key, n) != 0 || !strchr(line, ':'))
-        return NULL;
-    line = strchr(line, ':') + 1;
-    return line + strspn(line, " \t");
-}
-
-/* Note the processor's name. */
-static void kinds_name(char *line, char *name, size_t n)
-{
-    const char *model = kinds_value(line, "model name");
-    const char *part = kinds_value(line, "CPU part");
-
-    if (!model && !part)
-        return;
-    line[strcspn(line, "\n")] = 0;
-    snprintf(name, n, "%s%s", model ? "" : "part ", model ? model : part);
-}
-
-/* Add what /proc/cpuinfo says of the first processor's kind, and write its name.  0: it cannot be
- * read. */
-static int kinds_add_processor(struct hasher *h, char *name, size_t n_name)
-{
-    static const char *const keys[] = {"vendor_id", "cpu family",      "model",    "stepping",
-                                       "flags",     "CPU implementer", "CPU part", "Features"};
     FILE *f = fopen("/proc/cpuinfo", "r");
-    char *line = NULL;
-    size_t cap = 0;
-    int n = 0;
 
-    while (f && getline(&line, &cap, f) > 1) { /* an empty line ends the first processor */
-        for (size_t i = 0; i < ARRAY_LEN(keys); i++)
-            if (!strncmp(line, keys[i], strlen(keys[i]))) {
-                hasher_add_text(h, line);
-                n++;
-                break;
-            }
-        kinds_name(line, name, n_name);
-    }
-    free(line);
+    if (!f || !processor_add(f, h, name, n_name))
+        hasher_add_i64(h, rank);
     if (f)
         fclose(f);
-    return n > 0;
 }
 
-/* The kind of this rank's processor.  n_threads is 0 if their number does not count. */
-static struct kind kinds_mine(const struct trainer *t, int n_threads)
+/* Add to the text, which is cut where it is full. */
+static void kinds_say(struct kind *k, const char *text)
+{
+    const size_t n = strlen(k->text);
+
+    snprintf(k->text + n, sizeof k->text - n, "%s%s", n ? ", " : "", text);
+}
+
+struct kind kinds_mine(const struct trainer *t, int n_threads)
 {
     struct hasher *h = hasher_new();
     struct utsname system = {0};
-    char name[64] = "unknown processor";
+    char name[64] = "unknown processor", libraries[64], threads[32];
     struct kind mine = {0};
-    size_t n;
 
     uname(&system);
     hasher_add_text(h, system.machine);
-    if (!kinds_add_processor(h, name, sizeof name))
-        hasher_add_i64(h, t->rank);
-    n = (size_t)snprintf(mine.text, sizeof mine.text, "%.12s, %s", system.machine, name);
+    kinds_add_processor(h, t->rank, name, sizeof name);
+    backend_cpu_libraries(libraries, sizeof libraries);
+    hasher_add_text(h, libraries);
+    snprintf(mine.text, sizeof mine.text, "%.12s", system.machine);
+    kinds_say(&mine, name);
     for (size_t i = 0; i < ARRAY_LEN(kinds_caps); i++) {
         const char *cap = getenv(kinds_caps[i]);
 
         hasher_add_text(h, cap ? cap : "");
-        if (cap && n < sizeof mine.text)
-            n += (size_t)snprintf(mine.text + n, sizeof mine.text - n, ", %s", cap);
+        if (cap)
+            kinds_say(&mine, cap);
     }
+    kinds_say(&mine, libraries);
     hasher_add_i64(h, n_threads);
+    snprintf(threads, sizeof threads, "%d thread%s", n_threads, n_threads == 1 ? "" : "s");
+    if (n_threads > 0)
+        kinds_say(&mine, threads);
     mine.hash = hasher_end(h);
     hasher_free(h);
     return mine;
 }
 
-struct hash128 kinds_hash(const struct trainer *t) { return kinds_mine(t, t->n_threads).hash; }
-
 /* The bytes of another rank may be anything, so those that are no text become "?". */
-static const char *kinds_text(struct kind *k)
+const char *kinds_text(struct kind *k)
 {
     k->text[sizeof k->text - 1] = 0;
     for (char *c = k->text; *c; c++)
@@ -123,9 +90,10 @@ static void kinds_warn(struct trainer *t, struct kind *all)
         }
     if (n == 0)
         return;
-    text = xasprintf("strategy.shards: %d of %d ranks, first rank %d (%s), have a processor of "
-                     "another kind than rank 0's (%s), so this run's bits depend on the rank that "
-                     "computes a share; want processors of one kind, and an equal %s",
+    text = xasprintf("strategy.shards: %d of %d ranks, first rank %d (%s), have a processor or "
+                     "libraries of another kind than rank 0's (%s), so this run's bits depend on "
+                     "the rank that computes a share; want processors and libraries of one kind, "
+                     "and an equal %s",
                      n, t->n_ranks, first, kinds_text(&all[first]), kinds_text(&all[0]),
                      kinds_caps[0]);
     trainer_warn(t, text);

@@ -35,13 +35,17 @@ class Shares(training.Case):
         self.assertFalse(self.told_of_kinds())
 
     def test_processors_of_two_kinds(self):
-        job = {**training.JOB, **PATIENT, "strategy.shards": 2, "train.max_steps": 2}
+        job = {**training.JOB, **PATIENT, "strategy.shards": 2, "train.max_steps": 2,
+               "train.audit": 1}
         driver = self.driver(n=2, job=job)
         self.follower(env={"ONEDNN_MAX_CPU_ISA": "SSE41"})
-        self.assert_exit(driver, FINISHED)
+        self.assert_exit(driver, FINISHED, r"train\.audit: 2 of 2 ranks, first rank 0 \(.*, oneDNN "
+                         r".*, glibc .*, 1 thread\), have a processor, libraries or a number of "
+                         r"threads like no other rank")
         told, = self.told_of_kinds()
-        self.assertRegex(told, r"1 of 2 ranks, first rank 1 \(\w+, .*, SSE41\), have a processor "
-                               r"of another kind than rank 0's")
+        self.assertRegex(told, r"1 of 2 ranks, first rank 1 \(\w+, .*, SSE41, .*\), have a "
+                               r"processor or libraries of another kind than rank 0's")
+        self.assertEqual(self.events("corruption"), [])
 
     def told_of_kinds(self):
         return [event["message"] for event in self.events("warning")

@@ -2,6 +2,8 @@
  * operators to their kernels' makers. */
 #include "backend/cpu/cpu.h"
 
+#include <gnu/libc-version.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -169,6 +171,14 @@ const char *backend_cpu_bf16(void)
         return "widened to float32 before products (this processor's BF16 instructions are slower)";
     return dn_has_avx512() ? "widened to float32 before products (no AVX512-BF16 here)"
                            : "widened to float32 before products (no AVX-512 here)";
+}
+
+void backend_cpu_libraries(char *out, size_t n_out)
+{
+    const dnnl_version_t *v = dnnl_version();
+
+    snprintf(out, n_out, "oneDNN %d.%d.%d, glibc %s", v->major, v->minor, v->patch,
+             gnu_get_libc_version());
 }
 
 int backend_open_cpu(int n_threads, struct backend **out, struct err *err)
