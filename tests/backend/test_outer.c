@@ -47,6 +47,68 @@ static void check(const struct outer *o)
         }
 }
 
+/* A number of `to` is set, or stays as it was. */
+static void expect_number(const struct outer *o, int i, int k, double want)
+{
+    const int at = i * TO_ROW + k;
+
+    if (i >= o->n_i || k >= o->n_j)
+        want = (double)old[at];
+    if (fabs((double)to[at] - want) > 1e-5)
+        fail_msg("%d x %d, %lld terms, end %d: element %d,%d is %g, want %g", o->n_i, o->n_j,
+                 (long long)o->n2, (int)o->end, i, k, (double)to[at], want);
+}
+
+static void check_dots(const struct outer *o)
+{
+    for (int i = 0; i < OUTER_DOTS_I + 1; i++)
+        for (int k = 0; k < OUTER_DOTS_J + 1; k++) {
+            double sum = 0;
+
+            if (i < o->n_i && k < o->n_j) {
+                for (int64_t t1 = 0; t1 < o->n1; t1++)
+                    for (int64_t t = 0; t < o->n2; t++)
+                        sum += (double)a[o->a_off[i] + t1 * o->a1 + t] *
+                               (double)b[k * o->b2 + t1 * o->b1 + t];
+                sum += o->add ? (double)o->add[k] : 0;
+            }
+            expect_number(o, i, k, o->end == OUTER_RELU && sum < 0 ? 0 : sum);
+        }
+}
+
+/* Rows of every length, so that the last vector has any number of terms. */
+static void test_dots(void **state)
+{
+    (void)state;
+    if (!outer_available())
+        skip();
+    fill(a, sizeof a / sizeof *a, 1);
+    fill(b, sizeof b / sizeof *b, 2);
+    fill(add, WIDTH, 3);
+    fill(old, sizeof old / sizeof *old, 4);
+    for (int n_j = 1; n_j <= OUTER_DOTS_J; n_j++)
+        for (int n_i = 1; n_i <= OUTER_DOTS_I; n_i++)
+            for (int n = 1; n <= A_ROW; n++) {
+                struct outer o = {.n1 = N1,
+                                  .n2 = n,
+                                  .a1 = A_ROW,
+                                  .b1 = A_ROW,
+                                  .b2 = N1 * A_ROW,
+                                  .n_i = n_i,
+                                  .n_j = n_j,
+                                  .end = n % 2 ? OUTER_STORE : OUTER_RELU,
+                                  .add = n % 3 ? add : NULL};
+
+                for (int i = 0; i < n_i; i++) {
+                    o.a_off[i] = 3 * i;
+                    o.to_off[i] = i * TO_ROW;
+                }
+                memcpy(to, old, sizeof to);
+                outer_dots(&o, a, b, to);
+                check_dots(&o);
+            }
+}
+
 static void test_all_blocks(void **state)
 {
     (void)state;
@@ -126,12 +188,17 @@ static void test_nan_stays(void **state)
     outer_run(&o, &nan_a, b, out);
     for (int j = 0; j < 5; j++)
         assert_true(isnan(out[j]));
+    o.n_j = 1;
+    out[0] = 0;
+    outer_dots(&o, &nan_a, b, out);
+    assert_true(isnan(out[0]));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_blocks),
+        cmocka_unit_test(test_dots),
         cmocka_unit_test(test_packed),
         cmocka_unit_test(test_nan_stays),
     };

@@ -119,6 +119,16 @@ static const struct op_case rows[] = {
      CONV(1, 1, 0, 0, 1, 1, 1, ACT_RELU),
      {IN(NORMAL, 3, 28, 28, 1), IN(NORMAL, 20, 1, 3, 3), IN(NORMAL, 20)},
      FORWARD},
+    {"conv_dots", /* on CPUs with AVX-512 the last channel, or two of 50, are dot products */
+     OP_conv2d,
+     CONV(1, 1, 0, 0, 1, 1, 1, ACT_RELU),
+     {IN(NORMAL, 3, 9, 12, 19), IN(NORMAL, 17, 19, 5, 6)},
+     FORWARD},
+    {"conv_dots_bias",
+     OP_conv2d,
+     CONV(1, 1, 0, 0, 1, 1, 1, ACT_NONE),
+     {IN(NORMAL, 2, 8, 7, 21), IN(NORMAL, 34, 21, 6, 5), IN(NORMAL, 34)},
+     WITH_GRAD},
     {"conv_relu_no_bias",
      OP_conv2d,
      CONV(1, 1, 1, 0, 1, 1, 1, ACT_RELU),
@@ -145,7 +155,7 @@ static const struct op_case rows[] = {
      {IN(NORMAL, 2, 6, 7, 5), IN(NORMAL, 10, 1, 3, 3), IN(NORMAL, 10)},
      FORWARD},
 
-    /* a NaN in the bias stays one: by oneDNN, by rows, by Winograd's transform */
+    /* a NaN in the bias stays one: by oneDNN, rows, dot products, and Winograd's transform */
     {"conv_relu_nan",
      OP_conv2d,
      CONV(2, 1, 1, 0, 1, 1, 1, ACT_RELU),
@@ -155,6 +165,11 @@ static const struct op_case rows[] = {
      OP_conv2d,
      CONV(1, 1, 0, 0, 1, 1, 1, ACT_RELU),
      {IN(NORMAL, 3, 28, 28, 1), IN(NORMAL, 20, 1, 3, 3), IN(NAN, 20)},
+     FORWARD},
+    {"conv_relu_nan_dots",
+     OP_conv2d,
+     CONV(1, 1, 0, 0, 1, 1, 1, ACT_RELU),
+     {IN(NORMAL, 3, 9, 9, 20), IN(NORMAL, 18, 20, 5, 5), IN(NAN, 18)},
      FORWARD},
     {"conv_relu_nan_tiles",
      OP_conv2d,

@@ -116,6 +116,53 @@ AVX512 void outer_run_packed(int64_t n, const float *a, const float *b, enum out
 }
 /* clang-format on */
 
+/* clang-format off */
+INLINE void outer_dots_block(const struct outer *o, const float *a, const float *b, float *to,
+                             const int J, const int I)
+{
+    __m512 acc[OUTER_DOTS_I][OUTER_DOTS_J], row[OUTER_DOTS_J];
+
+    EACH(i, I) EACH(k, J)
+        acc[i][k] = _mm512_setzero_ps();
+    for (int64_t t1 = 0; t1 < o->n1; t1++)
+        for (int64_t t = 0; t < o->n2; t += 16) {
+            const int64_t left = o->n2 - t < 16 ? o->n2 - t : 16;
+            const __mmask16 in = (__mmask16)(0xffff >> (16 - left));
+
+            EACH(k, J)
+                row[k] = _mm512_maskz_loadu_ps(in, b + t1 * o->b1 + k * o->b2 + t);
+            EACH(i, I) {
+                const __m512 x = _mm512_maskz_loadu_ps(in, a + o->a_off[i] + t1 * o->a1 + t);
+
+                EACH(k, J)
+                    acc[i][k] = _mm512_fmadd_ps(x, row[k], acc[i][k]);
+            }
+        }
+    EACH(i, I) EACH(k, J) {
+        const float sum = _mm512_reduce_add_ps(acc[i][k]) + (o->add ? o->add[k] : 0.0f);
+
+        to[o->to_off[i] + k] = o->end == OUTER_RELU && sum < 0 ? 0.0f : sum;
+    }
+}
+
+#define DOTS(I)                                 \
+    case 2 * (I):                               \
+        outer_dots_block(o, a, b, to, 1, (I));  \
+        return;                                 \
+    case 2 * (I) + 1:                           \
+        outer_dots_block(o, a, b, to, 2, (I));  \
+        return;
+
+AVX512 void outer_dots(const struct outer *o, const float *a, const float *b, float *to)
+{
+    switch (2 * o->n_i + o->n_j - 1) {
+        DOTS(1) DOTS(2) DOTS(3) DOTS(4) DOTS(5) DOTS(6) DOTS(7) DOTS(8) DOTS(9)
+    default:
+        ASSERT(!"too many dot products");
+    }
+}
+/* clang-format on */
+
 int outer_max_i(int n_j)
 {
     ASSERT(n_j >= 1 && n_j <= 16 * OUTER_MAX_V);
@@ -133,6 +180,12 @@ int outer_max_i(int n_j)
 }
 
 void outer_run(const struct outer *o, const float *a, const float *b, float *to)
+{
+    (void)o, (void)a, (void)b, (void)to;
+    ASSERT(!"not on this processor");
+}
+
+void outer_dots(const struct outer *o, const float *a, const float *b, float *to)
 {
     (void)o, (void)a, (void)b, (void)to;
     ASSERT(!"not on this processor");

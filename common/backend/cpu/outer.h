@@ -15,6 +15,7 @@
 
 enum { OUTER_MAX_V = 8, OUTER_MAX_I = 12, OUTER_PAIRS_J = 64 };
 enum { OUTER_PACKED_I = 8, OUTER_PACKED_J = 48 };
+enum { OUTER_DOTS_I = 9, OUTER_DOTS_J = 2 };
 enum outer_end { OUTER_ADD, OUTER_STORE, OUTER_RELU };
 
 struct outer {
@@ -27,6 +28,14 @@ struct outer {
 
 int outer_max_i(int n_j);
 void outer_run(const struct outer *o, const float *a, const float *b, float *to);
+
+/* For few columns: k < n_j <= OUTER_DOTS_J and i < n_i <= OUTER_DOTS_I.  OUTER_STORE or OUTER_RELU
+ * of
+ *
+ *     sum over t1 < n1, t2 < n2 of a[a_off[i] + t1*a1 + t2] * b[k*b2 + t1*b1 + t2]
+ *
+ * goes to to[to_off[i] + k]. */
+void outer_dots(const struct outer *o, const float *a, const float *b, float *to);
 
 /* For j < OUTER_PACKED_J and i < OUTER_PACKED_I, which fill the registers:
  *
