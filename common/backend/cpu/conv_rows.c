@@ -9,8 +9,8 @@
  *   or       dw[r,j..,k]      += sum over p,q of x[p+r,q,j..] * dy[p,q,k]          vectors of K
  *
  * where ".." is the extent that is cut into blocks of accumulators.  grad_w takes the form that
- * needs less padding.  x[p+r,q,j] is number j of the S*C numbers that begin at x[p+r,q,0]; the
- * numbers of neighbouring q overlap.
+ * needs less padding, or one for whole vectors of K and the other for the rest.  x[p+r,q,j] is
+ * number j of the S*C numbers that begin at x[p+r,q,0]; the numbers of neighbouring q overlap.
  *
  * Milliseconds of one core's time for batch 256 (bench_lenet; AVX-512 at about 2.6 GHz, oneDNN 2.6
  * in NHWC with its own layout of filters):
@@ -252,14 +252,15 @@ static void cpu_conv_rows_run_grad_x(const struct plain *p)
     plain_split(p, d.N, cpu_conv_rows_work(&d), grad_x_samples);
 }
 
-/* Adds one sample's part of dw[r][k][j]. */
-static void add_by_row(const struct dims *d, const float *x, const float *dy, float *dw)
+/* Adds one sample's part of dw[r][k][j].  Pixels of dy are dy_row numbers apart. */
+static void add_by_row(const struct dims *d, const float *x, const float *dy, int64_t dy_row,
+                       float *dw)
 {
     const int most = outer_max_i((int)d->L);
     struct outer o = {.n1 = d->P,
                       .n2 = d->Q,
-                      .a1 = d->Q * d->K,
-                      .a2 = d->K,
+                      .a1 = d->Q * dy_row,
+                      .a2 = dy_row,
                       .b1 = d->W * d->C,
                       .b2 = d->C,
                       .n_j = (int)d->L,
@@ -274,15 +275,16 @@ static void add_by_row(const struct dims *d, const float *x, const float *dy, fl
 
 /* Adds one sample's part of dw[r][j][k], in blocks of taps (r,j).  The taps of a block are not
  * equally far apart in x. */
-static void add_by_k(const struct dims *d, const float *x, const float *dy, float *dw)
+static void add_by_k(const struct dims *d, const float *x, const float *dy, int64_t dy_row,
+                     float *dw)
 {
     const int most = outer_max_i((int)d->K);
     struct outer o = {.n1 = d->P,
                       .n2 = d->Q,
                       .a1 = d->W * d->C,
                       .a2 = d->C,
-                      .b1 = d->Q * d->K,
-                      .b2 = d->K,
+                      .b1 = d->Q * dy_row,
+                      .b2 = dy_row,
                       .n_j = (int)d->K,
                       .end = OUTER_ADD};
 
@@ -299,11 +301,25 @@ static void add_by_k(const struct dims *d, const float *x, const float *dy, floa
 /* The fraction of the vectors' lanes that n numbers fill. */
 static double cpu_conv_rows_filled(int64_t n) { return (double)n / (double)round_up_i64(n, 16); }
 
-static int by_row(const struct dims *d)
+/* How many of dw's channels are summed by k; the others are summed by row.  Those that fill whole
+ * vectors by k and the rest by row, if that takes fewer vectors than all of them in one form. */
+static int64_t channels_by_k(const struct dims *d)
 {
-    const int64_t most = 16 * OUTER_MAX_V;
+    const int64_t most = 16 * OUTER_MAX_V, whole = d->K / 16 * 16;
+    const int64_t row = ceil_div_i64(d->L, 16), by_k = d->L * ceil_div_i64(d->K, 16);
+    const int64_t mixed = d->L * (whole / 16) + (d->K - whole) * row;
 
-    return d->L <= most && (d->K > most || cpu_conv_rows_filled(d->L) > cpu_conv_rows_filled(d->K));
+    if (d->L > most || d->K > most)
+        return d->L > most ? d->K : 0;
+    if (whole > 0 && mixed < min_i64(by_k, d->K * row))
+        return whole;
+    return cpu_conv_rows_filled(d->L) > cpu_conv_rows_filled(d->K) ? 0 : d->K;
+}
+
+static struct dims channels_of(struct dims d, int64_t n)
+{
+    d.K = n;
+    return d;
 }
 
 /* Adds one sample's part of db, which is first summed by itself (`part`). */
@@ -324,13 +340,15 @@ static struct dims dims_grad_w(const struct plain *p)
                                  &p->in_shape[CONV2D_GRAD_W_DY]);
 }
 
-/* The scratch of a part of the batch has three arrays: dw [n_w] in the order of add_by_row or
- * add_by_k, db [K], and add_bias' sum of one sample [K]. */
+/* The scratch of a part of the batch has three arrays: dw [n_w] in the order of add_by_k, and
+ * behind that of add_by_row, db [K], and add_bias' sum of one sample [K]. */
 static int64_t n_w(const struct dims *d) { return d->R * max_i64(d->K * d->Lp, d->L * d->K); }
 
 static void grad_w_samples(const struct plain *p, int part, int64_t from, int64_t to)
 {
     const struct dims d = dims_grad_w(p);
+    const int64_t n_k = channels_by_k(&d);
+    const struct dims by_k = channels_of(d, n_k), by_row = channels_of(d, d.K - n_k);
     float *dw = plain_part_scratch(p, part), *db = dw + n_w(&d), *of_sample = db + d.K;
 
     memset(dw, 0, (size_t)(n_w(&d) + d.K) * sizeof *dw);
@@ -338,7 +356,10 @@ static void grad_w_samples(const struct plain *p, int part, int64_t from, int64_
         const float *x = (const float *)p->in[CONV2D_GRAD_W_X] + n * d.H * d.W * d.C;
         const float *dy = (const float *)p->in[CONV2D_GRAD_W_DY] + n * d.P * d.Q * d.K;
 
-        (by_row(&d) ? add_by_row : add_by_k)(&d, x, dy, dw);
+        if (by_k.K)
+            add_by_k(&by_k, x, dy, d.K, dw);
+        if (by_row.K)
+            add_by_row(&by_row, x, dy + n_k, d.K, dw + d.R * d.L * n_k);
         if (p->out[CONV2D_GRAD_W_DB])
             cpu_conv_rows_add_bias(&d, dy, of_sample, db);
     }
@@ -348,13 +369,16 @@ static void cpu_conv_rows_run_grad_w(const struct plain *p)
 {
     const struct dims d = dims_grad_w(p);
     const int n_parts = plain_parts(p, d.N, cpu_conv_rows_work(&d));
-    float *sum = plain_part_scratch(p, 0);
+    const int64_t n_k = channels_by_k(&d);
+    const struct dims by_k = channels_of(d, n_k), by_row = channels_of(d, d.K - n_k);
+    const int adds = plain_adds(p, CONV2D_GRAD_W_DW);
+    float *sum = plain_part_scratch(p, 0), *dw = p->out[CONV2D_GRAD_W_DW];
 
     plain_split(p, d.N, cpu_conv_rows_work(&d), grad_w_samples);
     for (int i = 1; i < n_parts; i++)
         plain_add(sum, plain_part_scratch(p, i), n_w(&d) + d.K);
-    (by_row(&d) ? filter_from_row : filter_from_k)(&d, sum, plain_adds(p, CONV2D_GRAD_W_DW),
-                                                   p->out[CONV2D_GRAD_W_DW]);
+    filter_from_k(&by_k, sum, adds, dw);
+    filter_from_row(&by_row, sum + d.R * d.L * n_k, adds, dw + n_k * d.C * d.R * d.S);
     if (p->out[CONV2D_GRAD_W_DB])
         plain_give(p, CONV2D_GRAD_W_DB, sum + n_w(&d), d.K);
 }
