@@ -7,6 +7,7 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "backend/cpu/activate.h"
 #include "backend/cpu/convert.h"
 #include "backend/cpu/plain.h"
 #include "base/alloc.h"
@@ -77,6 +78,31 @@ static void test_memory(void **state)
     assert_int_equal(backend_alloc(f->b, 100, "a test", &p, &err), ERR_NOMEM);
     alloc_fail_at(0);
     assert_non_null(strstr(err.msg, "a test"));
+}
+
+static int is_near(double a, double b)
+{
+    return a == b || (isnan(a) && isnan(b)) || fabs(a - b) <= 1e-6 * fabs(b) + 1e-37;
+}
+
+/* The loops that take oneDNN's place, on this processor or on another. */
+static void test_own_activations(void **state)
+{
+    static const float x[] = {-INFINITY, -200, -80, -3, -1e-9f, -0.0f, 0, 1e-9f, 0.5f,
+                              3,         90,   200, -1, NAN,    1,     2, NAN,   INFINITY};
+    float relu[ARRAY_LEN(x)], leaky[ARRAY_LEN(x)], sigmoid[ARRAY_LEN(x)];
+
+    (void)state;
+    activate_f32(ACT_RELU, x, relu, ARRAY_LEN(x));
+    activate_f32(ACT_LEAKY_RELU, x, leaky, ARRAY_LEN(x));
+    activate_f32(ACT_SIGMOID, x, sigmoid, ARRAY_LEN(x));
+    for (size_t i = 0; i < ARRAY_LEN(x); i++) {
+        const double v = (double)x[i];
+
+        assert_true(is_near((double)relu[i], v < 0 ? 0 : v));
+        assert_true(is_near((double)leaky[i], v < 0 ? 0.01 * v : v));
+        assert_true(is_near((double)sigmoid[i], 1 / (1 + exp(-v))));
+    }
 }
 
 static void test_fusions(void **state)
@@ -443,6 +469,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_memory, set_up, tear_down),
+        cmocka_unit_test(test_own_activations),
         cmocka_unit_test_setup_teardown(test_fusions, set_up, tear_down),
         cmocka_unit_test(test_rounding),
         cmocka_unit_test_setup_teardown(test_what_onednn_refuses, set_up, tear_down),

@@ -1,13 +1,13 @@
-/* activation - activations and their gradients, by oneDNN's element-wise primitives, but for relu,
- * which loses a NaN there.
+/* activation - activations and their gradients, by oneDNN's element-wise primitives, but for those
+ * that lose a NaN there (dn_loses_nan).
  *
  * op/activation.c has the formulas; the twin is cuda/activation.cu. */
+#include "backend/cpu/activate.h"
 #include "backend/cpu/chain.h"
 #include "backend/cpu/plain.h"
-#include "backend/cpu/relu.h"
 #include "base/util.h"
 
-static void cpu_activation_relu_part(const struct plain *p, int part, int64_t from, int64_t to)
+static void cpu_activation_own_part(const struct plain *p, int part, int64_t from, int64_t to)
 {
     float x_room[PLAIN_PIECE], y_room[PLAIN_PIECE];
 
@@ -15,17 +15,17 @@ static void cpu_activation_relu_part(const struct plain *p, int part, int64_t fr
     for (int64_t at = from; at < to; at += PLAIN_PIECE) {
         const int64_t n = min_i64(to - at, PLAIN_PIECE);
 
-        relu_f32(plain_read(p, ACTIVATION_X, at, n, x_room),
-                 plain_dest(p, ACTIVATION_Y, at, y_room), n);
+        activate_f32(p->attr.act.kind, plain_read(p, ACTIVATION_X, at, n, x_room),
+                     plain_dest(p, ACTIVATION_Y, at, y_room), n);
         plain_done(p, ACTIVATION_Y, at, n, y_room);
     }
 }
 
-static void cpu_activation_run_relu(const struct plain *p)
+static void cpu_activation_run_own(const struct plain *p)
 {
     const int64_t n = shape_elements(&p->out_shape[ACTIVATION_Y]);
 
-    plain_split(p, n, n / 8, cpu_activation_relu_part);
+    plain_split(p, n, n / 8, cpu_activation_own_part);
 }
 
 static void relu_grad_part(const struct plain *p, int part, int64_t from, int64_t to)
@@ -36,9 +36,9 @@ static void relu_grad_part(const struct plain *p, int part, int64_t from, int64_
     for (int64_t at = from; at < to; at += PLAIN_PIECE) {
         const int64_t n = min_i64(to - at, PLAIN_PIECE);
 
-        relu_grad_f32(plain_read(p, ACTIVATION_GRAD_Y, at, n, y_room),
-                      plain_read(p, ACTIVATION_GRAD_DY, at, n, dy_room),
-                      plain_dest(p, ACTIVATION_GRAD_DX, at, dx_room), n);
+        activate_relu_grad_f32(plain_read(p, ACTIVATION_GRAD_Y, at, n, y_room),
+                               plain_read(p, ACTIVATION_GRAD_DY, at, n, dy_room),
+                               plain_dest(p, ACTIVATION_GRAD_DX, at, dx_room), n);
         plain_done(p, ACTIVATION_GRAD_DX, at, n, dx_room);
     }
 }
@@ -53,8 +53,8 @@ static void run_relu_grad(const struct plain *p)
 int cpu_make_activation(struct cpu *b, const struct graph *g, const struct node *n,
                         struct kernel **out, struct err *err)
 {
-    if (n->attr.act.kind == ACT_RELU)
-        return plain_new_split(b, g, n, cpu_activation_run_relu, 0, 0, out, err);
+    if (dn_loses_nan(n->attr.act.kind))
+        return plain_new_split(b, g, n, cpu_activation_run_own, 0, 0, out, err);
 
     const struct dn_layout all = dn_flat(cpu_in(g, n, ACTIVATION_X));
     struct chain *c = chain_new(b, g, n, err);

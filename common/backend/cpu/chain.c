@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/cpu/activate.h"
 #include "backend/cpu/convert.h"
 #include "backend/cpu/panels.h"
 #include "backend/cpu/parts.h"
-#include "backend/cpu/relu.h"
 #include "backend/cpu/vector.h"
 #include "base/alloc.h"
 #include "base/util.h"
@@ -25,7 +25,7 @@ struct tensor {
     void *at;        /* once bound: the memory that the primitives see */
     int is_widened;  /* the operand is BF16, and the primitives see it in F32 */
     void *operand;   /* is_widened: where the BF16 numbers are, once bound */
-    int64_t n;       /* is_widened: elements */
+    int64_t n;       /* elements; 0 for a temporary of a primitive's layout */
     struct dn_layout layout;
     struct dn_md md;
     dnnl_memory_t memory;
@@ -38,9 +38,7 @@ struct step {
     dnnl_memory_t pad; /* scratchpad, or NULL */
     int is_copy;       /* chain_copy made it, between these two tensors: left out if they are one */
     int from, to;
-    int is_relu; /* relu of tensor `to`, in place; there is no primitive */
-    int64_t
-        n_relu; /* elements in that tensor's memory; its layout is gone once the chain is made */
+    enum activation act;  /* of tensor `to`, in place; there is no primitive */
     struct panels panels; /* width > 0: fill tensor `to` from `from`; there is no primitive */
 };
 
@@ -142,30 +140,32 @@ static void cpu_chain_convert(const struct chain *c, enum chain_place place)
     }
 }
 
-/* All elements in the tensor's memory, whatever their order; padding is 0 and stays so. */
-struct relu {
-    void *at;
+/* An activation of a tensor's n elements, in place. */
+struct activated {
+    enum activation act;
     enum dtype type;
+    void *at;
     int64_t n;
     int n_parts;
 };
 
-static void cpu_chain_relu_part(const void *task, int i)
+static void cpu_chain_activate_part(const void *task, int i)
 {
-    const struct relu *r = task;
-    const int64_t from = r->n * i / r->n_parts, n = r->n * (i + 1) / r->n_parts - from;
+    const struct activated *a = task;
+    const int64_t from = a->n * i / a->n_parts, n = a->n * (i + 1) / a->n_parts - from;
 
-    if (r->type == DTYPE_F32)
-        relu_f32((float *)r->at + from, (float *)r->at + from, n);
+    if (a->type == DTYPE_F32)
+        activate_f32(a->act, (float *)a->at + from, (float *)a->at + from, n);
     else
-        relu_bf16((uint16_t *)r->at + from, (uint16_t *)r->at + from, n);
+        activate_relu_bf16((uint16_t *)a->at + from, (uint16_t *)a->at + from, n);
 }
 
-static void cpu_chain_run_relu(const struct chain *c, const struct tensor *t, int64_t n)
+static void cpu_chain_activate(const struct chain *c, enum activation act, const struct tensor *t)
 {
-    const struct relu r = {t->at, t->type, n, parts_of(c->n_threads, c->least_work, n, n / LANES)};
+    const struct activated a = {act, t->type, t->at, t->n,
+                                parts_of(c->n_threads, c->least_work, t->n, t->n / LANES)};
 
-    parts_run(r.n_parts, cpu_chain_relu_part, &r);
+    parts_run(a.n_parts, cpu_chain_activate_part, &a);
 }
 
 static int chain_run(struct kernel *k, struct err *err)
@@ -179,8 +179,8 @@ static int chain_run(struct kernel *k, struct err *err)
 
         if (s->is_copy && c->tensor[s->from].at == c->tensor[s->to].at)
             continue;
-        if (s->is_relu) {
-            cpu_chain_run_relu(c, &c->tensor[s->to], s->n_relu);
+        if (s->act != ACT_NONE) {
+            cpu_chain_activate(c, s->act, &c->tensor[s->to]);
             continue;
         }
         if (s->panels.width) {
@@ -372,12 +372,10 @@ static int cpu_chain_fit(struct chain *c, dnnl_primitive_desc_t pd, const struct
     return cpu_chain_add_tensor(c, t);
 }
 
-static void add_relu(struct chain *c, int tensor)
+static void add_activation(struct chain *c, enum activation act, int tensor)
 {
-    const struct tensor *t = &c->tensor[tensor];
-    const int64_t n = (int64_t)(dn_md_bytes(&t->md) / dtype_size(t->type));
-
-    *add_step(c) = (struct step){.is_relu = 1, .to = tensor, .n_relu = n};
+    ASSERT(act == ACT_RELU || c->tensor[tensor].type == DTYPE_F32);
+    *add_step(c) = (struct step){.act = act, .to = tensor};
 }
 
 void chain_add(struct chain *c, int rc, dnnl_primitive_desc_t pd, const struct chain_arg *args,
@@ -406,11 +404,11 @@ void chain_add(struct chain *c, int rc, dnnl_primitive_desc_t pd, const struct c
     }
     add_primitive(c, pd, exec, n_exec);
     for (int i = 0; i < n_args && c->rc == 0; i++)
-        if (args[i].relu)
-            add_relu(c, used[i]);
-    for (int i = 0; i < n_args && c->rc == 0; i++)
         if (args[i].is_out && used[i] != args[i].tensor)
             add_reorder(c, used[i], args[i].tensor, args[i].adds);
+    for (int i = 0; i < n_args && c->rc == 0; i++)
+        if (args[i].act != ACT_NONE)
+            add_activation(c, args[i].act, args[i].tensor);
 }
 
 void chain_reorder(struct chain *c, int from, int to)

@@ -37,7 +37,9 @@ struct chain_arg {
     /* 1: the output is added to what the tensor holds.  The primitive writes a temporary, and the
      * reorder behind it adds.  Not for an output that the chain rounds (BF16). */
     int adds;
-    int relu; /* 1: relu of the output, in place, before it is reordered or rounded */
+    /* Of the output, in place, once it is in its tensor and before it is rounded: one that
+     * dn_loses_nan names, or ACT_NONE.  BF16 that is not rounded takes relu alone. */
+    enum activation act;
 };
 
 /* The kernel of node n.  NULL: failed, *err says why. */

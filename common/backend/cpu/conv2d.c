@@ -67,12 +67,13 @@ static int make_forward(struct cpu *b, const struct graph *g, const struct node 
     y = chain_tensor(c, CHAIN_OUT, CONV2D_Y, dn_image(cpu_out(g, n, CONV2D_Y)));
     if (cpu_has_in(n, CONV2D_ADD))
         chain_copy(c, chain_tensor(c, CHAIN_IN, CONV2D_ADD, dn_image(cpu_out(g, n, CONV2D_Y))), y);
-    cpu_conv2d_add(c, n, DN_FORWARD, x, w, bias, y,
-                   (struct chain_arg[]){{DNNL_ARG_SRC, x, 0},
-                                        {DNNL_ARG_WEIGHTS, w, 0},
-                                        {DNNL_ARG_BIAS, bias, 0},
-                                        {DNNL_ARG_DST, y, 1, .relu = n->attr.conv.act == ACT_RELU}},
-                   4);
+    cpu_conv2d_add(
+        c, n, DN_FORWARD, x, w, bias, y,
+        (struct chain_arg[]){{DNNL_ARG_SRC, x, 0},
+                             {DNNL_ARG_WEIGHTS, w, 0},
+                             {DNNL_ARG_BIAS, bias, 0},
+                             {DNNL_ARG_DST, y, 1, .act = dn_not_fused(n->attr.conv.act)}},
+        4);
     return chain_finish(c, out);
 }
 

@@ -11,16 +11,9 @@
 #include "backend/cpu/vector.h"
 #include "base/util.h"
 
-/* 1 / (1 + e^-a) in vector instructions, which expf has none of. */
-static inline float cpu_elementwise_sigmoid(float a)
-{
-    const float e = exp_of(-fabsf(a));
-
-    return (a < 0.0f ? e : 1.0f) / (1.0f + e);
-}
-
+/* In vector instructions, which expf has none of. */
 #undef EW_SIGMOID
-#define EW_SIGMOID(a) cpu_elementwise_sigmoid(a)
+#define EW_SIGMOID(a) sigmoid_of(a)
 
 /* The operands of a piece; b and c are a if the kind has none. */
 struct piece {

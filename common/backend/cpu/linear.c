@@ -88,7 +88,7 @@ int cpu_make_linear(struct cpu *b, const struct graph *g, const struct node *n, 
         (struct chain_arg[]){{DNNL_ARG_SRC, x, 0},
                              {DNNL_ARG_WEIGHTS, w, 0},
                              {DNNL_ARG_BIAS, bias, 0},
-                             {DNNL_ARG_DST, y, 1, .relu = n->attr.linear.act == ACT_RELU}},
+                             {DNNL_ARG_DST, y, 1, .act = dn_not_fused(n->attr.linear.act)}},
         4);
     return chain_finish(c, out);
 }

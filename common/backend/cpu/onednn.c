@@ -133,7 +133,21 @@ int dn_memory_new(struct onednn *dn, const struct dn_md *md, dnnl_memory_t *out,
     return dn_check(dn_v_memory(dn, md, out), "make a memory object", err);
 }
 
+/* On arm64 the library gives bits, too, and they mean other instructions than their names say: 0x1f
+ * with SVE of 512 bits (2.6). */
+#ifdef __x86_64__
 static int has_isa(dnnl_cpu_isa_t isa) { return (dnnl_get_effective_cpu_isa() & isa) == isa; }
+
+int dn_is_intel(void) { return __builtin_cpu_is("intel") != 0; }
+#else
+static int has_isa(dnnl_cpu_isa_t isa)
+{
+    (void)isa;
+    return 0;
+}
+
+int dn_is_intel(void) { return 0; }
+#endif
 
 int dn_has_avx512(void) { return has_isa(dnnl_cpu_isa_avx512_core); }
 
@@ -142,12 +156,6 @@ int dn_has_avx2(void) { return has_isa(dnnl_cpu_isa_avx2); }
 int dn_has_bf16(void) { return dn_has_avx512(); }
 
 int dn_multiplies_bf16(void) { return has_isa(dnnl_cpu_isa_avx512_core_bf16); }
-
-#ifdef __x86_64__
-int dn_is_intel(void) { return __builtin_cpu_is("intel") != 0; }
-#else
-int dn_is_intel(void) { return 0; }
-#endif
 
 int dn_widens_bf16(void) { return !dn_has_amx() && (!dn_multiplies_bf16() || dn_is_intel()); }
 
@@ -166,6 +174,14 @@ dnnl_status_t dn_gemm_bf16(char trans_a, char trans_b, int64_t m, int64_t n, int
                            float *c, int64_t ldc)
 {
     return dnnl_gemm_bf16bf16f32(trans_a, trans_b, m, n, k, 1.0f, a, lda, b, ldb, beta, c, ldc);
+}
+
+/* With SSE4.1 oneDNN writes machine code for each of them. */
+int dn_loses_nan(enum activation act)
+{
+    if (act == ACT_SIGMOID || act == ACT_LEAKY_RELU)
+        return !has_isa(dnnl_cpu_isa_sse41);
+    return act == ACT_RELU;
 }
 
 static dnnl_alg_kind_t forward_alg(enum activation act)

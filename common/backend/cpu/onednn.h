@@ -100,11 +100,24 @@ struct dn_pool {
     int count_pad;
 };
 
-/* The activation that oneDNN may fuse into a primitive.  Its relu makes 0 of NaN (vmaxps with 0, in
- * 2.6 and 3.x), so a chain does that by itself (chain_arg.relu). */
+/* 1 if oneDNN makes 0 of NaN by this activation, so that a loop of ours takes its place:
+ * - relu everywhere, in 2.6 and 3.x (the maximum with 0);
+ * - sigmoid where a primitive is plain C, which takes NaN for a large negative number: on arm64
+ *   behind a product, and by itself, too, without SVE of 512 bits;
+ * - leaky_relu by SVE of 512 bits in 2.6 (the sum of a maximum and a minimum with 0).
+ * findings/onednn_arm_nan.sh shows the last two. */
+int dn_loses_nan(enum activation act);
+
+/* The activation that oneDNN may fuse into a primitive, or else the one that a chain does by itself
+ * (chain_arg.act). */
 static inline enum activation dn_fused(enum activation act)
 {
-    return act == ACT_RELU ? ACT_NONE : act;
+    return dn_loses_nan(act) ? ACT_NONE : act;
+}
+
+static inline enum activation dn_not_fused(enum activation act)
+{
+    return dn_loses_nan(act) ? act : ACT_NONE;
 }
 
 /* Primitive descriptors.  x, w, b (NULL: no bias) and y are the tensors or, in a backward pass,

@@ -34,13 +34,6 @@ enum { ROOMS = 16 /* times H */ };
 
 /* ---- arithmetic ---- */
 
-static inline float sigmoid_of(float x)
-{
-    const float e = exp_of(x < 0 ? x : -x);
-
-    return (x < 0 ? e : 1.0f) / (1.0f + e);
-}
-
 /* Near 0 the quotient would lose digits. */
 static inline float tanh_of(float x)
 {

@@ -1,5 +1,5 @@
 /* vector - vectors of floats and doubles for loops that the compiler does not vectorise by itself,
- * such as sums, and e^x for loops that it does.
+ * such as sums, and e^x and the sigmoid for loops that it does.
  *
  * The operations are IEEE's, lane by lane, so all processors compute the same bits.
  *
@@ -7,6 +7,7 @@
 #ifndef BACKEND_CPU_VECTOR_H
 #define BACKEND_CPU_VECTOR_H
 
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -83,6 +84,14 @@ static inline float exp_of(float x)
 
     memcpy(&power, &bits, sizeof power);
     return x < -87.0f ? 0.0f : e * power + (x - y);
+}
+
+/* 1 / (1 + e^-x); NaN of NaN. */
+static inline float sigmoid_of(float x)
+{
+    const float e = exp_of(-fabsf(x));
+
+    return (x < 0.0f ? e : 1.0f) / (1.0f + e);
 }
 
 #endif
