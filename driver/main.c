@@ -284,9 +284,14 @@ static int find_device(struct options *o, struct err *err)
         daemon_check_nccl(&o->common);
         daemon_check_shared_memory("/dev/shm");
     }
+    return 0;
+}
+
+/* A machine without a driver is not meant to have GPUs. */
+static void warn_no_gpu(const struct options *o)
+{
     if (o->devices.has_driver && o->devices.trouble[0])
         log_warn("--device auto: no GPU can be used: %s; computing on the CPU", o->devices.trouble);
-    return 0;
 }
 
 /* With --ranks: log the places of this machine's ranks, and bind this process to the first one. */
@@ -362,6 +367,7 @@ static int run_in_environment(struct options *o, int64_t start_ns)
         log_error("%s", err.msg);
         return STATUS_USAGE;
     }
+    warn_no_gpu(o);
     if (o->n_ranks_from_environment)
         options_give_ranks(o, o->n_ranks);
     return main_run(o, start_ns);

@@ -35,7 +35,7 @@ static int has_driver(void) { return dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOC
 
 static void set_trouble(struct devices *d, const char *text)
 {
-    snprintf(d->trouble, sizeof d->trouble, "%.*s", PLUGIN_TEXT - 1, text);
+    snprintf(d->trouble, sizeof d->trouble, "%.*s", DEVICE_TROUBLE - 1, text);
 }
 
 static int device_load(struct devices *d, struct err *err)

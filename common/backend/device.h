@@ -10,7 +10,7 @@
 
 #include "backend/plugin.h"
 
-enum { DEVICE_TEXT = 16 };
+enum { DEVICE_TEXT = 16, DEVICE_TROUBLE = 512 /* as long as an error's text */ };
 
 /* The number I of "cuda:I"; -1 for "cuda" and "auto" (any GPU) and for "cpu". */
 int device_index(const char *device);
@@ -20,10 +20,10 @@ int device_is_cuda(const char *device); /* "cuda", "cuda:I" */
 int device_check(const char *device, struct err *err);
 
 struct devices {
-    const struct plugin *plugin; /* NULL: only the CPU can be used */
-    struct plugin_probe probe;   /* the plugin's result, if it could be loaded */
-    char trouble[PLUGIN_TEXT];   /* why no GPU can be used, or "" */
-    int has_driver;              /* auto: there is an NVIDIA driver */
+    const struct plugin *plugin;  /* NULL: only the CPU can be used */
+    struct plugin_probe probe;    /* the plugin's result, if it could be loaded */
+    char trouble[DEVICE_TROUBLE]; /* why no GPU can be used, or "" */
+    int has_driver;               /* auto: there is an NVIDIA driver */
 };
 
 /* Find the devices of this machine, as far as `wanted` asks for them.  If `wanted` is cuda or

@@ -4,8 +4,8 @@
  * it.  Then the plugin is loaded; the loader finds its libraries loaded already, by name.  Then the
  * plugin's table is checked.
  *
- * Failure modes: a library is found nowhere (the loader's error names one, and all missing ones are
- * added), or its version does not fit; the plugin is found nowhere, or is of another version. */
+ * Failure modes: a library is found nowhere (the message names all such), or its version does not
+ * fit; the plugin is found nowhere, or is of another version. */
 #include "backend/plugin.h"
 
 #include <dlfcn.h>
@@ -288,22 +288,33 @@ static int check_cudnn(const struct plugin_search *s, struct err *err)
         path, major, CUDA_MAJOR);
 }
 
-/* Append all missing libraries to dlopen's error, which names only one. */
+/* 1: the loader's message `text` is about the library of that name. */
+static int is_about(const char *text, const char *name)
+{
+    return !strncmp(text, name, strlen(name)) && text[strlen(name)] == ':';
+}
+
+/* dlopen's error names one library.  The message has all that are missing, and dlopen's words only
+ * if they are about something else. */
 static int missing_libraries(const struct plugin_search *s, struct err *err)
 {
     char said[sizeof err->msg], names[160] = "";
+    int is_known = 0;
 
-    for (int i = 0; i < N_NEEDED; i++)
-        if (!s->found[i] && !needed[i].optional)
-            snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s",
-                     names[0] ? ", " : "", needed[i].name);
+    snprintf(said, sizeof said, "%.200s; ", err->msg);
+    for (int i = 0; i < N_NEEDED; i++) {
+        if (s->found[i] || needed[i].optional)
+            continue;
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", names[0] ? ", " : "",
+                 needed[i].name);
+        is_known |= is_about(said, needed[i].name);
+    }
     if (!names[0])
         return err->code;
-    snprintf(said, sizeof said, "%.200s", err->msg);
     return err_set(err, ERR_UNSUPPORTED,
-                   "%s (not found: %s; the CUDA 13 toolkit or pip's nvidia packages have them, "
-                   "and --check --device cuda shows where they were looked for)",
-                   said, names);
+                   "%slibraries not found: %s; the CUDA 13 toolkit, NVIDIA's packages and pip's "
+                   "have them, and --check --device cuda shows where they were looked for",
+                   is_known ? "" : said, names);
 }
 
 int plugin_search_load(struct plugin_search *s, const char *name, const struct plugin **out,
@@ -314,8 +325,8 @@ int plugin_search_load(struct plugin_search *s, const char *name, const struct p
 
     if (!path)
         return err_set(err, ERR_UNSUPPORTED,
-                       "%s is neither beside this program (%s) nor in %s: it was not built "
-                       "(no CUDA toolkit) or not installed",
+                       "%s is neither beside this program (%s) nor in %s: install the package "
+                       "dptrain-cuda, or build where the CUDA toolkit is",
                        name, s->plugin.dir[0], s->plugin.dir[s->plugin.n - 1]);
     load_libraries(s);
     rc = check_nccl(s, err);

@@ -160,7 +160,8 @@ int places_find(const struct daemon_options *o, const struct devices *d, struct 
     if (rc < 0 || n == 0)
         return rc;
     if (n == PLACES_GPUS && n_gpus == 0)
-        return err_set(err, ERR_UNSUPPORTED, "--ranks gpus: no GPU can be used here%s%s",
+        return err_set(err, ERR_UNSUPPORTED,
+                       "--ranks gpus: no GPU can be used here%s%s; --ranks N starts ranks on CPUs",
                        d->trouble[0] ? ": " : "", d->trouble);
     n = n == PLACES_GPUS ? n_gpus : n;
     if (n_gpus > 0 && check_gpus(o, n, n_gpus, err) < 0)

@@ -63,7 +63,7 @@ static void test_refused(void **state)
         int n_gpus;
         const char *wants;
     } cases[] = {
-        {{.ranks = "gpus", .device = "auto"}, 0, "--ranks gpus: no GPU can be used here"},
+        {{.ranks = "gpus", .device = "auto"}, 0, "--ranks gpus: no GPU can be used here; --ranks"},
         {{.ranks = "3", .device = "cuda"}, 2, "and 2 can be used here; give --ranks gpus"},
         {{.ranks = "3", .device = "auto"}, 2, "or --device cpu"},
         {{.ranks = "2", .device = "cuda:1"}, 2, "--device cuda:1 is one GPU"},

@@ -410,6 +410,13 @@ class Daemons(Case):
                              r"NVIDIA driver \(libcuda.so.1\)")
             self.assertEqual(len([line for line in daemon.lines if line]), 1)
 
+    def test_ranks_of_no_gpus(self):
+        """One line refuses them; nothing is said of computing on the CPU."""
+        driver = self.start([dp.DRIVER, "--ranks", "gpus"],
+                            env={**WITH_DRIVER, "DPTRAIN_FAKE_TROUBLE": "no luck"})
+        self.assert_exit(driver, USAGE, r"--ranks gpus: no GPU can be used here: no luck; --ranks")
+        self.assertEqual(len([line for line in driver.lines if line]), 1)
+
     def test_check(self):
         driver = self.driver("--check", "--device", "cuda", n=2, job=JOB)
         self.assert_exit(driver, FINISHED)
