@@ -7,8 +7,8 @@
 #     tests/chroot/debian.sh [SUITE [FOLDER]]
 #
 # SUITE is bookworm by default.  For another suite than the host's the packages are built in a
-# chroot of that suite; FOLDER has packages that were built already.  dptrain-cuda needs NVIDIA's
-# toolkit and is not built here.
+# chroot of that suite; FOLDER has packages that were built already.  dptrain-cuda, which
+# needs NVIDIA's toolkit, is tested by debian_cuda.sh.
 #
 # It is skipped (77) without root, debootstrap, mount namespaces, debhelper, lintian, or a package
 # source that can be reached.
@@ -16,18 +16,10 @@ set -u
 source=$(cd "$(dirname "$0")/../.." && pwd)
 # shellcheck source=tests/chroot/debian_root.sh
 . "$source/tests/chroot/debian_root.sh"
-old_version=0.0.1
+# shellcheck source=tests/chroot/debian_packages.sh
+. "$source/tests/chroot/debian_packages.sh"
 
 # ---- building ----
-
-build_here() # FOLDER
-{
-    command -v dh >/dev/null && command -v dpkg-buildpackage >/dev/null ||
-        skip 'no debhelper: apt-get install debhelper dpkg-dev'
-    DEB_BUILD_PROFILES=pkg.dptrain.nocuda DEB_BUILD_OPTIONS="noautodbgsym parallel=$(nproc)" \
-        "$source/deploy/debian/build" "$1" >"$1/build.log" 2>&1 ||
-        { tail -n 40 "$1/build.log" && fail 'deploy/debian/build'; }
-}
 
 # In a chroot of another suite, with the packages that debian/control names.
 build_there() # ROOT FOLDER
@@ -56,19 +48,6 @@ build_in_namespace() # ROOT
         { tail -n 40 "$1/build.log" && fail 'deploy/debian/build'; }
 }
 
-check_lint() # FOLDER
-{
-    local said
-    if ! command -v lintian >/dev/null; then
-        echo 'no lintian here: not asked'
-        return
-    fi
-    said=$(lintian --allow-root --fail-on error,warning --display-info --tag-display-limit 0 \
-        "$1"/dptrain_*.changes 2>&1) || fail "lintian: $said"
-    [ -z "$said" ] || fail "lintian: $said"
-    echo 'lintian: nothing'
-}
-
 check_spec()
 {
     if ! command -v rpmspec >/dev/null; then
@@ -84,35 +63,6 @@ check_spec()
 }
 
 # ---- in the empty Debian ----
-
-# The packages as an older version, which these follow.
-make_old() # FOLDER OLD
-{
-    local deb folder
-    mkdir -p "$2"
-    for deb in "$1"/dptrain_*.deb "$1"/dptrain-doc_*.deb; do
-        folder=$2/$(basename "$deb" .deb)
-        dpkg-deb -R "$deb" "$folder" && sed -i "s/^Version: .*/Version: $old_version/" \
-            "$folder/DEBIAN/control" && dpkg-deb -b "$folder" "$2/" >/dev/null && rm -r "$folder" ||
-            fail "an older $deb"
-    done
-}
-
-# All that has the name of a program or of the packages.
-find_ours() # ROOT
-{
-    inside "$1" find / -xdev \
-        \( -path /proc -o -path /packages -o -path /old -o -path /tmp \) -prune -o \
-        \( -iname '*dptrain*' -o -name '*dpdriver*' -o -name '*dpfollower*' \
-        -o -name 'dpstandby*' \) -print
-}
-
-expect_version() # ROOT VERSION
-{
-    local got
-    got=$(inside "$1" dpkg-query -W -f '${Version} ${db:Status-Status}\n' dptrain) || got=none
-    [ "$got" = "$2" ] || fail "dptrain is $got, want $2"
-}
 
 # One step over a fabric, without libfabric and with it.
 check_fabric() # ROOT
@@ -157,12 +107,6 @@ check_files() # ROOT
         fail '/var/lib/dptrain is not as dptrain.conf has it'
 }
 
-install_folder() # ROOT FOLDER
-{
-    inside "$1" sh -ec 'apt-get -qq install -y --no-install-recommends /"$1"/*.deb' sh "$2" \
-        >"$1/apt.log" 2>&1 || { tail -n 30 "$1/apt.log" && fail "apt-get install $2"; }
-}
-
 in_namespace() # ROOT VERSION
 {
     local root=$1 left said
@@ -170,9 +114,9 @@ in_namespace() # ROOT VERSION
     inside "$root" apt-get -qq update >/dev/null || fail 'apt-get update'
     [ -z "$(find_ours "$root")" ] || fail 'the system is not empty'
     install_folder "$root" old
-    expect_version "$root" "$old_version installed"
+    expect_version "$root" "$old_version installed" dptrain dptrain-doc
     install_folder "$root" packages
-    expect_version "$root" "$2 installed"
+    expect_version "$root" "$2 installed" dptrain dptrain-doc
     check_files "$root"
     check_demo "$root"
     check_fabric "$root"
@@ -213,14 +157,14 @@ make_debian "$suite" "$work/system"
 if [ -z "${2:-}" ]; then
     # shellcheck disable=SC1091 # it is the system's
     if [ "$(. /etc/os-release && echo "${VERSION_CODENAME:-}")" = "$suite" ]; then
-        build_here "$packages"
+        build_here "$packages" DEB_BUILD_PROFILES=pkg.dptrain.nocuda
     else
         cp -a "$work/system" "$work/builder"
         build_there "$work/builder" "$packages"
     fi
 fi
 check_lint "$packages"
-make_old "$packages" "$work/system/old"
+make_old "$packages" "$work/system/old" dptrain dptrain-doc
 mkdir "$work/system/packages"
 cp "$packages"/dptrain_*.deb "$packages"/dptrain-doc_*.deb "$work/system/packages/"
 version=$(dpkg-deb -f "$packages"/dptrain_*.deb Version)
