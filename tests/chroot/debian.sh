@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Tests the packages of deploy/debian: they are built from a clean copy of the tree, lintian finds
-# nothing, and in an empty Debian they are installed by apt, train the demo on two ranks, take a step
-# over libfabric, follow an older version, and leave nothing behind when they are purged.  The RPM
-# spec is parsed, too, where rpmspec is.
+# nothing, and in an empty Debian they are installed by apt, train the demo on two ranks, make a
+# step over libfabric, follow an older version, and leave nothing behind when they are purged.  The
+# RPM spec is parsed, too, where rpmspec is.
 #
 #     tests/chroot/debian.sh [SUITE [FOLDER]]
 #
 # SUITE is bookworm by default.  For another suite than the host's the packages are built in a
-# chroot of that suite; FOLDER has packages that were built already.  dptrain-cuda, which
-# needs NVIDIA's toolkit, is tested by debian_cuda.sh.
+# chroot of that suite; FOLDER has packages that were built already.  dptrain-cuda, which needs
+# NVIDIA's toolkit, is tested by debian_cuda.sh.
 #
 # It is skipped (77) without root, debootstrap, mount namespaces, debhelper, lintian, or a package
 # source that can be reached.
