@@ -383,7 +383,13 @@ void mux_feed(struct mux *m, const void *data, size_t len)
     }
 }
 
-static void mux_on_bytes(void *arg, const void *data, size_t len) { mux_feed(arg, data, len); }
+/* Answers leave at once, so that the other side need not wait until this one has read all of its
+ * sockets. */
+static void mux_on_bytes(void *arg, const void *data, size_t len)
+{
+    mux_feed(arg, data, len);
+    mux_answer(arg);
+}
 
 /* ---- channels ---- */
 

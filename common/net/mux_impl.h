@@ -64,8 +64,10 @@ void mux_settle(struct mux_channel *ch); /* both sides have ended: it is over */
 void mux_finish(struct mux *m); /* all has left: after mux_close, close if no channel is left */
 
 /* mux_out.c */
-void mux_wake(struct mux *m);             /* there is something to send, or to close */
-void mux_queue(struct mux_channel *ch);   /* ch has something to send */
+void mux_wake(struct mux *m);           /* there is something to send, or to close */
+void mux_queue(struct mux_channel *ch); /* ch has something to send */
+/* Send the data that users sent while they were told what came. */
+void mux_answer(struct mux *m);
 void mux_unqueue(struct mux_channel *ch); /* drop what it has to send */
 int mux_say_last(struct mux *m, uint32_t number, enum piece_kind kind, struct err *err);
 /* The same for a call of the user's: if it fails, the mux ends in the loop's next turn. */

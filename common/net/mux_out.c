@@ -290,6 +290,11 @@ static void flush_data(struct mux *m)
     write_block(m, block, n);
 }
 
+static int can_flush(const struct mux *m)
+{
+    return m->has_greeted && !m->is_gathering && !stream_n_unsent(&m->stream);
+}
+
 void mux_send(struct mux_channel *ch, const void *data, size_t len, void (*done)(void *owner),
               void *owner)
 {
@@ -307,7 +312,18 @@ void mux_send(struct mux_channel *ch, const void *data, size_t len, void (*done)
     ch->n_unsent += len;
     mux_queue(ch);
     m->n_fresh += len;
-    if (m->n_fresh >= MUCH && m->has_greeted && !m->is_gathering && !stream_n_unsent(&m->stream))
+    if (m->n_fresh >= MUCH && can_flush(m))
+        flush_data(m);
+}
+
+/* Data that an end follows waits for it: the two leave by one system call. */
+void mux_answer(struct mux *m)
+{
+    int is_last = m->n_farewells > 0;
+
+    for (const struct mux_channel *ch = m->first_ready; ch; ch = ch->next)
+        is_last |= ch->must_end;
+    if (m->n_fresh > 0 && !is_last && m->state != MUX_OVER && can_flush(m))
         flush_data(m);
 }
 

@@ -21,6 +21,9 @@ struct line { /* a channel */
     int n_ends;     /* in order */
     int is_over, is_broken;
     struct err why;
+    const char *answer; /* to what comes, or NULL */
+    int ends_then;      /* it ends behind the answer */
+    int n_answered;
 };
 
 struct party {
@@ -36,6 +39,8 @@ static inline int n_channels_of(const struct mux *m) { return m->n_seats; }
 
 static uint8_t pattern[4 * MUX_WINDOW];
 
+static inline void on_done(void *owner) { ++*(int *)owner; }
+
 static inline void line_on_bytes(void *arg, const void *data, size_t len)
 {
     struct line *l = arg;
@@ -45,6 +50,10 @@ static inline void line_on_bytes(void *arg, const void *data, size_t len)
     l->n_bytes += len;
     if (!l->is_lazy)
         mux_took(&l->ch, len);
+    if (l->answer)
+        mux_send(&l->ch, l->answer, strlen(l->answer), on_done, &l->n_answered);
+    if (l->ends_then)
+        mux_end(&l->ch);
 }
 
 static inline void line_on_ended(void *arg, const struct err *why)
@@ -108,8 +117,6 @@ static inline void pattern_init(void)
     for (size_t i = 0; i < sizeof pattern; i++)
         pattern[i] = (uint8_t)i;
 }
-
-static inline void on_done(void *owner) { ++*(int *)owner; }
 
 /* Send the next n bytes of the pattern; *from counts. */
 static inline void line_send(struct line *l, size_t *from, size_t n, int *n_done)
