@@ -10,8 +10,8 @@
 #        makes 0 of it, and so does a sigmoid by itself, unless there is SVE of 512 bits (Fujitsu's
 #        A64FX; Grace and Graviton have less, or none): there that one keeps it, and leaky_relu
 #        makes it 0.  tanh, both gelus and swish keep it.  relu keeps it as plain C, and makes it 0
-#        by SVE.  On x86-64 no other than relu makes it 0.  So a network that ends in a sigmoid may
-#        have finite losses after it has diverged on arm64, and not on x86-64.
+#        by SVE.  On x86-64 with AVX2 no other than relu makes it 0.  So a network that ends in a
+#        sigmoid may have finite losses after it has diverged on arm64, and not on x86-64.
 #        On arm64 dnnl_get_effective_cpu_isa() gives 0x1, or 0x1f with SVE of 512 bits: the public
 #        names of these bits are SSE4.1, and AVX2 and AVX-512 of the Xeon Phi.
 #

@@ -176,11 +176,11 @@ dnnl_status_t dn_gemm_bf16(char trans_a, char trans_b, int64_t m, int64_t n, int
     return dnnl_gemm_bf16bf16f32(trans_a, trans_b, m, n, k, 1.0f, a, lda, b, ldb, beta, c, ldc);
 }
 
-/* With SSE4.1 oneDNN writes machine code for each of them. */
+/* With AVX2 oneDNN writes machine code for each of them. */
 int dn_loses_nan(enum activation act)
 {
     if (act == ACT_SIGMOID || act == ACT_LEAKY_RELU)
-        return !has_isa(dnnl_cpu_isa_sse41);
+        return !has_isa(dnnl_cpu_isa_avx2);
     return act == ACT_RELU;
 }
 

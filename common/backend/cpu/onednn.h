@@ -102,8 +102,9 @@ struct dn_pool {
 
 /* 1 if oneDNN makes 0 of NaN by this activation, so that a loop of ours takes its place:
  * - relu everywhere, in 2.6 and 3.x (the maximum with 0);
- * - sigmoid where a primitive is plain C, which takes NaN for a large negative number: on arm64
- *   behind a product, and by itself, too, without SVE of 512 bits;
+ * - sigmoid where a primitive is plain C, which takes NaN for a large negative number: behind a
+ *   convolution on x86-64 without AVX2, and on arm64 behind each product, and by itself, too,
+ *   without SVE of 512 bits;
  * - leaky_relu by SVE of 512 bits in 2.6 (the sum of a maximum and a minimum with 0).
  * findings/onednn_arm_nan.sh shows the last two. */
 int dn_loses_nan(enum activation act);

@@ -155,6 +155,7 @@ INLINE void outer_dots_block(const struct outer *o, const float *a, const float 
 
 AVX512 void outer_dots(const struct outer *o, const float *a, const float *b, float *to)
 {
+    ASSERT(o->end != OUTER_ADD);
     switch (2 * o->n_i + o->n_j - 1) {
         DOTS(1) DOTS(2) DOTS(3) DOTS(4) DOTS(5) DOTS(6) DOTS(7) DOTS(8) DOTS(9)
     default:

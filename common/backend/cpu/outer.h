@@ -34,7 +34,7 @@ void outer_run(const struct outer *o, const float *a, const float *b, float *to)
  *
  *     sum over t1 < n1, t2 < n2 of a[a_off[i] + t1*a1 + t2] * b[k*b2 + t1*b1 + t2]
  *
- * goes to to[to_off[i] + k]. */
+ * goes to to[to_off[i] + k]; a2 counts as 1, and OUTER_ADD is not for this. */
 void outer_dots(const struct outer *o, const float *a, const float *b, float *to);
 
 /* For j < OUTER_PACKED_J and i < OUTER_PACKED_I, which fill the registers:
