@@ -183,16 +183,32 @@ void corruption_joined(struct driver *d, int rank)
     ASSERT(rank > 0 && d->seats[rank].is_taken);
     d->formation.seats[rank].is_wrong = 1;
     queue_log(d->out, LOG_WARN,
-              "the bits of %s were wrong under the driver before: it leaves once the job can do "
-              "without it",
-              who);
+              "bits of %s were found wrong before: it leaves once the job can do without it", who);
     free(who);
+}
+
+/* It takes no rank's place, so it goes at once. */
+static void corruption_release_spare(struct driver *d, int spare)
+{
+    struct conn *c = d->seats[spare].conn;
+    char *who = driver_label(d, spare);
+
+    queue_log(d->out, LOG_WARN,
+              "%s goes, because its bits are wrong: test its memory and its processor", who);
+    free(who);
+    drain_seat(&d->formation, spare, "was drained");
+    driver_farewell(d, c, "its bits were wrong: test its memory and its processor");
+    conn_unseat(&d->membership, c);
+    gather_leave(&d->membership, spare, "drained");
 }
 
 void corruption_check(struct driver *d)
 {
     if (d->stage < STAGE_TRAIN || d->stage >= STAGE_ENDING)
         return;
+    for (int k = d->membership.n_ranks; k < d->membership.n_seats; k++)
+        if (d->seats[k].is_wrong && d->seats[k].is_taken && !d->seats[k].is_member)
+            corruption_release_spare(d, k);
     for (int k = 0; k < d->membership.n_ranks; k++)
         if (d->seats[k].is_wrong && !corruption_is_settled(d, k))
             corruption_part(d, k);

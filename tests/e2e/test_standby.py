@@ -144,7 +144,7 @@ class Standby(training.Case):
             job=job, inject="flip:rank1@step5:bucket0,kill:rank0@step20")
         driver.wait_exit()
         self.assertRegex(driver.text, r"rank 1 \(.*\) stays for now, although its bits were wrong")
-        standby.wait_line(r"bits of rank 1 \(.*\) were wrong under the driver before")
+        standby.wait_line(r"bits of rank 1 \(.*\) were found wrong before")
         spare = self.follower(port=int(standby.wait_line(r"listening on \S+:(\d+)").group(1)))
         self.assert_exit(wrong, STOPPED, "drained, because its bits were wrong")
         self.wait_event("recovered", 2, run="run")

@@ -177,7 +177,7 @@ static void a_rank_found_wrong_before_leaves(void **state)
         rig_say_hello(&r, k, &c);
         rig_report(&r, k, rig_opened());
     }
-    assert_logged(&r, "the bits of rank 1 (h) were wrong under the driver before");
+    assert_logged(&r, "bits of rank 1 (h) were found wrong before");
     rig_go_on_to(&r, 3, CMD_TRAIN);
     rig_wait(&r, 600);
     assert_false(r.is_drained[1]);
@@ -186,6 +186,29 @@ static void a_rank_found_wrong_before_leaves(void **state)
     assert_true(r.is_drained[1]);
     assert_false(r.is_drained[2]);
     assert_logged(&r, "rank 1 (h) is drained, because its bits are wrong");
+    rig_free(&r);
+}
+
+/* It comes back when its rank is another's: it must not wait for a place as a spare. */
+static void a_spare_found_wrong_before_goes(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_with_votes(3);
+    struct rig_caller c = {.rank = -1, .wrong = 1};
+    (void)state;
+    o.cluster.spares = 2;
+    rig_train(&r, &o);
+    rig_come(&r, 4, -1);
+    rig_connect(&r, 5, "10.0.0.9");
+    rig_say_hello(&r, 5, &c);
+    rig_report(&r, 5, rig_opened());
+    rig_wait(&r, 600);
+    assert_true(r.is_drained[5]);
+    assert_false(r.is_drained[4]);
+    assert_logged(&r, "goes, because its bits are wrong");
+    assert_int_equal(r.sent[5]->body_case, WIRE__CONTROL__BODY_STOP);
+    assert_has(r.sent[5]->stop->text, "its bits were wrong");
+    rig_come(&r, 6, -1); /* its seat is free */
     rig_free(&r);
 }
 
@@ -391,6 +414,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_is_needed_stays),
         cmocka_unit_test(a_rank_that_stays_leaves_later),
         cmocka_unit_test(a_rank_found_wrong_before_leaves),
+        cmocka_unit_test(a_spare_found_wrong_before_goes),
         cmocka_unit_test(a_rank_that_was_leaving_leaves_later),
         cmocka_unit_test(a_rank_that_was_taken_back_leaves_later),
         cmocka_unit_test(the_driver_hands_over),
