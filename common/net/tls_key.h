@@ -8,9 +8,9 @@
  *           mac = HMAC(naming key, salt): strangers can neither tell which key it is nor that two
  *           connections use the same one
  *   proof   HMAC(agreed, value): 32 bytes, the first that a driver sends.  Both ends of this one
- * TLS connection export the value.  Agreed is the X25519 of the driver's key and the follower's key
- * of this handshake (RFC 8446 section 4.2.8): only the two that have the private halves can compute
- * it.  A signature would cost the follower twice as much.
+ *           TLS connection export the value.  Agreed is the X25519 of the driver's key and the
+ *           follower's key of this handshake (RFC 8446 section 4.2.8): only the two that have the
+ *           private halves can compute it.  A signature would cost the follower twice as much.
  *
  * Threads: any; a key is used by one at a time. */
 #ifndef NET_TLS_KEY_H

@@ -7,7 +7,7 @@
     "processor\t: 0\nvendor_id\t: " vendor "\ncpu family\t: " family "\nmodel\t\t: " model \
     "\nmodel name\t: EPYC " model "\nstepping\t: " stepping "\nmicrocode\t: 0x" stepping   \
     "\ncpu MHz\t\t: 26" stepping "0.0\nflags\t\t: " flags "\nbogomips\t: 5" stepping       \
-    "\n\nprocessor\t: 1\nvendor_id\t: Other\n"
+    "\n\nprocessor\t: 1\nvendor_id\t: Other " stepping "\n"
 #define ARM(part, features)                                     \
     "processor\t: 0\nBogoMIPS\t: 243.75\nFeatures\t: " features \
     "\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: " part "\nCPU revision\t: 1\n\n"
