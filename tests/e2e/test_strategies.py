@@ -234,9 +234,10 @@ class Stopped(Case):
 
     def check(self, way):
         """SIGTERM comes in the midst of an epoch, in a step in which all wait for rank 1.  The
-        ranks stop soon after that step."""
+        ranks stop soon after that step: in the next one rank 0 gives rank 1 time to hear of it."""
         job = {**self.job(way), **PATIENT}
-        driver, one, other = self.start_all(job, *freezing(1, 9))
+        driver, one, other = self.start_all(
+            job, "--inject", "stop:rank1@step9,delay:rank0@step10:200ms")
         self.wait_frozen(one.pid)
         driver.signal(signal.SIGTERM)
         driver.wait_line("SIGTERM: stopping")
