@@ -22,7 +22,7 @@ import sys
 
 import dp
 import training
-from dp import EXACT, FINISHED, PATIENT, freezing
+from dp import EXACT, FINISHED, PATIENT
 
 # 40 steps in all.  Two buckets of gradients.
 STEPS_AN_EPOCH = 8
