@@ -67,7 +67,7 @@ struct decision {
     int64_t generation;
     struct cause cause; /* its text is owned */
     int is_suspect;     /* ACCUSE: 1: ranks reduced different things, so sums may be wrong */
-    int is_wrong;       /* JOINED: 1: a driver before found wrong bits of this rank */
+    int is_wrong;       /* JOINED: 1: wrong bits of this rank were found before */
     Wire__Outcome outcome;
     int status;                 /* STOP */
     char *text;                 /* owned, or NULL */

@@ -429,18 +429,23 @@ void driver_deposed(struct driver *d, int64_t now_ns, const char *why)
     driver_leave(d);
 }
 
-/* The followers go, those that take no part at once.  Numbers change then, so tell of them first.
- */
-static void driver_release(struct driver *d, const struct meant *m)
+int driver_release(struct driver *d, int seat, const char *why, const char *text)
 {
-    for (int i = 0; i < m->n; i++) {
-        struct conn *c = d->seats[m->seat[i]].conn;
-        if (drain_seat(&d->formation, m->seat[i], "was drained"))
-            continue;
-        driver_farewell(d, c, "drained by the operator of the driver");
-        conn_unseat(&d->membership, c);
-        gather_leave(&d->membership, m->seat[i], "drained");
-    }
+    struct conn *c = d->seats[seat].conn;
+
+    if (drain_seat(&d->formation, seat, why))
+        return 1;
+    driver_farewell(d, c, text);
+    conn_unseat(&d->membership, c);
+    gather_leave(&d->membership, seat, "drained");
+    return 0;
+}
+
+/* Numbers change when followers go, so tell of them first. */
+static void driver_release_all(struct driver *d, const struct meant *m)
+{
+    for (int i = 0; i < m->n; i++)
+        driver_release(d, m->seat[i], "was drained", "drained by the operator of the driver");
     driver_let_leave(d);
 }
 
@@ -452,7 +457,7 @@ int driver_drain(struct driver *d, int64_t now_ns, const char *who, struct drain
     int rc = drain_find(d, who, &m, err);
     if (rc == 0) {
         drain_tell(d, &m, out);
-        driver_release(d, &m);
+        driver_release_all(d, &m);
     }
     free(m.seat);
     driver_leave(d);

@@ -116,21 +116,20 @@ static int corruption_leaves_enough(const struct driver *d, int n)
     return recover_n_ready(d) - n >= recover_min_ranks(d);
 }
 
+static const char corruption_why[] = "was drained, because its bits were wrong";
+
 /* The rank leaves after this step, if the job can do without it.  1: it does.  The standby makes a
  * rank 0 of its own, but the children of this driver go with it. */
 static int corruption_lets_go(struct driver *d, int rank)
 {
-    static const char why[] = "its bits were wrong";
-    char *text;
     int goes;
 
     if (rank == 0)
-        return corruption_leaves_enough(d, d->o.n_children) && notice_hand_over(d, why);
+        return corruption_leaves_enough(d, d->o.n_children) &&
+               notice_hand_over(d, "its bits were wrong");
     if (!corruption_leaves_enough(d, 1))
         return 0;
-    text = xasprintf("was drained, because %s", why);
-    goes = drain_seat(&d->formation, rank, text);
-    free(text);
+    goes = drain_seat(&d->formation, rank, corruption_why);
     if (goes)
         driver_let_leave(d);
     return goes;
@@ -190,16 +189,13 @@ void corruption_joined(struct driver *d, int rank)
 /* It takes no rank's place, so it goes at once. */
 static void corruption_release_spare(struct driver *d, int spare)
 {
-    struct conn *c = d->seats[spare].conn;
     char *who = driver_label(d, spare);
 
     queue_log(d->out, LOG_WARN,
               "%s goes, because its bits are wrong: test its memory and its processor", who);
     free(who);
-    drain_seat(&d->formation, spare, "was drained");
-    driver_farewell(d, c, "its bits were wrong: test its memory and its processor");
-    conn_unseat(&d->membership, c);
-    gather_leave(&d->membership, spare, "drained");
+    driver_release(d, spare, corruption_why,
+                   "its bits were wrong: test its memory and its processor");
 }
 
 void corruption_check(struct driver *d)

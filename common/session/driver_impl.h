@@ -119,6 +119,9 @@ void driver_lose(struct driver *d, int rank, const char *why);    /* its connect
 int driver_recover(struct driver *d, const struct cause *c, char **why_not);
 void driver_try(struct driver *d);       /* STAGE_WAIT: form, or give up, if it is time */
 void driver_let_leave(struct driver *d); /* ranks that leave, when the others do not need them */
+/* Drain the seat's follower (drain_seat).  One that takes no part goes at once, and is told `text`:
+ * 0. */
+int driver_release(struct driver *d, int seat, const char *why, const char *text);
 void driver_farewell(struct driver *d, struct conn *c, const char *text); /* Stop, to one peer */
 /* All ranks have answered the stage's command; decide what comes next. */
 #define X(KIND, name, ANSWER, deadline) void done_##name(struct driver *d);
@@ -163,7 +166,7 @@ void inject_say_unspent(const struct driver *d);
 /* driver_corruption.c */
 /* The ranks found wrong bits, as rank 0 reports.  Does not take r. */
 void corruption_note(struct driver *d, int rank, struct report *r);
-/* A rank has joined whose bits were found wrong under a driver before. */
+/* A rank has joined whose bits were found wrong before. */
 void corruption_joined(struct driver *d, int rank);
 /* Ranks whose bits were wrong, and that the job needed then, leave if it needs them no more. */
 void corruption_check(struct driver *d);
