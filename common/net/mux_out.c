@@ -319,12 +319,12 @@ void mux_send(struct mux_channel *ch, const void *data, size_t len, void (*done)
 /* Data that an end follows waits for it: the two leave by one system call. */
 void mux_answer(struct mux *m)
 {
-    int is_last = m->n_farewells > 0;
-
+    if (m->n_fresh == 0 || m->n_farewells > 0 || m->state == MUX_OVER || !can_flush(m))
+        return;
     for (const struct mux_channel *ch = m->first_ready; ch; ch = ch->next)
-        is_last |= ch->must_end;
-    if (m->n_fresh > 0 && !is_last && m->state != MUX_OVER && can_flush(m))
-        flush_data(m);
+        if (ch->must_end)
+            return;
+    flush_data(m);
 }
 
 static void mux_on_flush(uv_idle_t *idle)

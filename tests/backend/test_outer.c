@@ -17,6 +17,16 @@ static void fill(float *v, size_t n, int seed)
         v[i] = (float)((i * 7919 + (size_t)seed * 104729) % 2003) / 1001.5f - 1.0f;
 }
 
+static void fill_operands(void)
+{
+    if (!outer_available())
+        skip();
+    fill(a, sizeof a / sizeof *a, 1);
+    fill(b, sizeof b / sizeof *b, 2);
+    fill(add, WIDTH, 3);
+    fill(old, sizeof old / sizeof *old, 4);
+}
+
 static double want_at(const struct outer *o, int i, int j)
 {
     double sum = 0;
@@ -80,12 +90,7 @@ static void check_dots(const struct outer *o)
 static void test_dots(void **state)
 {
     (void)state;
-    if (!outer_available())
-        skip();
-    fill(a, sizeof a / sizeof *a, 1);
-    fill(b, sizeof b / sizeof *b, 2);
-    fill(add, WIDTH, 3);
-    fill(old, sizeof old / sizeof *old, 4);
+    fill_operands();
     for (int n_j = 1; n_j <= OUTER_DOTS_J; n_j++)
         for (int n_i = 1; n_i <= OUTER_DOTS_I; n_i++)
             for (int n = 1; n <= A_ROW; n++) {
@@ -112,12 +117,7 @@ static void test_dots(void **state)
 static void test_all_blocks(void **state)
 {
     (void)state;
-    if (!outer_available())
-        skip();
-    fill(a, sizeof a / sizeof *a, 1);
-    fill(b, sizeof b / sizeof *b, 2);
-    fill(add, WIDTH, 3);
-    fill(old, sizeof old / sizeof *old, 4);
+    fill_operands();
     for (int n_j = 1; n_j <= WIDTH; n_j++)
         for (int n_i = 1; n_i <= outer_max_i(n_j); n_i++)
             for (int end = OUTER_ADD; end <= OUTER_RELU; end++) {
