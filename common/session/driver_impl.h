@@ -119,8 +119,8 @@ void driver_lose(struct driver *d, int rank, const char *why);    /* its connect
 int driver_recover(struct driver *d, const struct cause *c, char **why_not);
 void driver_try(struct driver *d);       /* STAGE_WAIT: form, or give up, if it is time */
 void driver_let_leave(struct driver *d); /* ranks that leave, when the others do not need them */
-/* Drain the seat's follower (drain_seat).  One that takes no part goes at once, and is told `text`:
- * 0. */
+/* Drain the seat's follower, as drain_seat has it.  One that takes no part goes at once, and is
+ * told `text`. */
 int driver_release(struct driver *d, int seat, const char *why, const char *text);
 void driver_farewell(struct driver *d, struct conn *c, const char *text); /* Stop, to one peer */
 /* All ranks have answered the stage's command; decide what comes next. */

@@ -106,7 +106,7 @@ struct dn_pool {
  *   convolution on x86-64 without AVX2, and on arm64 behind each product, and by itself, too,
  *   without SVE of 512 bits;
  * - leaky_relu by SVE of 512 bits in 2.6 (the sum of a maximum and a minimum with 0).
- * findings/onednn_arm_nan.sh shows what is so on arm64, and op/cases_sse41 the convolution. */
+ * findings/onednn_arm_nan.sh shows what is so on arm64. */
 int dn_loses_nan(enum activation act);
 
 /* The activation that oneDNN may fuse into a primitive, or else the one that a chain does by itself
