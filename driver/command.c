@@ -111,6 +111,13 @@ char *command_resume(const struct options *o, const char *run_dir)
     return command_longer(o, run_dir, no_sets);
 }
 
+char *command_past_stop(const struct options *o, const char *run_dir)
+{
+    static const char *const no_stop[] = {"train.stop_after=0", NULL};
+
+    return command_longer(o, run_dir, no_stop);
+}
+
 /* By a batch script, which resumes what it finds, a new run needs a folder of its own. */
 static char *new_by_script(const char *script, const char *const *sets)
 {

@@ -15,6 +15,9 @@
  * --resume and --run-dir.  The caller frees it. */
 char *command_resume(const struct options *o, const char *run_dir);
 
+/* The same command, past the step of train.stop_after. */
+char *command_past_stop(const struct options *o, const char *run_dir);
+
 /* The same command, with `sets` (NULL at the end) in place of the settings of the same keys. */
 char *command_longer(const struct options *o, const char *run_dir, const char *const *sets);
 

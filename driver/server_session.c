@@ -261,6 +261,7 @@ static void driver_options_init(struct driver_options *d, const struct server *s
         .n_epochs = j->train.epochs,
         .global_batch = j->train.global_batch,
         .max_steps = j->train.max_steps,
+        .stop_after = s->options->find_lr ? 0 : j->train.stop_after,
         .validate_every = j->train.validate_every,
         .checkpoint_every_epochs = j->checkpoint.every_epochs,
         .cluster = j->cluster,
@@ -297,9 +298,9 @@ static void server_start_session(struct server *s, int64_t start_ns)
     struct driver_options d;
     struct daemon_host host;
     struct buf job = {0};
-    char *resume = s->evaluation || s->options->find_lr
-                       ? NULL
-                       : command_resume(s->options, s->record.dir.path);
+    const int is_run = !s->evaluation && !s->options->find_lr;
+    char *resume = is_run ? command_resume(s->options, s->record.dir.path) : NULL;
+    char *past_stop = is_run ? command_past_stop(s->options, s->record.dir.path) : NULL;
     int64_t now;
 
     daemon_host(&host);
@@ -308,6 +309,7 @@ static void server_start_session(struct server *s, int64_t start_ns)
     d.job = job.data;
     d.job_len = job.len;
     d.how_to_resume = resume;
+    d.how_past_stop = past_stop;
     now = clock_mono_ns();
     s->driver = driver_new(&d, now);
     daemon_attach(&s->daemon, &machine, s->driver);
@@ -318,6 +320,7 @@ static void server_start_session(struct server *s, int64_t start_ns)
         driver_warned(s->driver, s->options->told[i]);
     daemon_leave(&s->daemon);
     free(resume);
+    free(past_stop);
     buf_fini(&job);
 }
 

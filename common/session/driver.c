@@ -24,6 +24,7 @@ static const size_t texts[] = {
     offsetof(struct driver_options, run),           offsetof(struct driver_options, standby_id),
     offsetof(struct driver_options, led_by),        offsetof(struct driver_options, leads_at),
     offsetof(struct driver_options, name),          offsetof(struct driver_options, run_dir),
+    offsetof(struct driver_options, how_past_stop),
 };
 
 static const char **driver_text_at(struct driver_options *o, size_t i)

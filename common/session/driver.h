@@ -88,7 +88,9 @@ struct driver_options { /* copied; texts may be NULL where said */
     const char *standby_id; /* the id that this driver had as that driver's standby, or NULL */
     const char *led_by, *leads_at; /* with standby_id: addresses of the driver before and of this */
     const char *how_to_resume; /* command to show after a stop, e.g. "dpdriver --job x --resume" */
+    const char *how_past_stop; /* the same, once stop_after is reached */
     int64_t n_epochs, max_steps;     /* max_steps 0: no limit */
+    int64_t stop_after;              /* stop as if by a signal after this step; 0: not */
     int64_t global_batch;            /* samples of a step; 0: not known */
     int64_t validate_every;          /* epochs; 0: never.  The last epoch is validated, too */
     int64_t checkpoint_every_epochs; /* 0: only at the end */

@@ -27,13 +27,18 @@ void driver_moved(struct driver *d, int rank, const struct progress *p)
 
 /* ---- opening ---- */
 
+/* 1: the state that rank 0 has opened is one where the job ends, or stops. */
+static int is_at_its_end(const struct driver *d)
+{
+    return run_nothing_to_do(d, d->run.step) ? !lead_lacks_validation(d) : run_is_past_stop(d);
+}
+
 /* Rank 0 has opened the job, so the size of the run is known now. */
 static void own_opened(struct driver *d)
 {
     run_opened(&d->run);
     struct decision x = gather_own_opened(d);
-    if (x.kind == DECIDE_NOTHING && !d->o.evaluate && run_nothing_to_do(d, d->run.step) &&
-        !lead_lacks_validation(d))
+    if (x.kind == DECIDE_NOTHING && !d->o.evaluate && is_at_its_end(d))
         x = lead_nothing_to_do(&d->membership);
     driver_apply(d, x);
     if (d->stage == STAGE_GATHER)

@@ -185,10 +185,12 @@ int lead_formed(struct membership *m)
 
 /* ---- a finished job ---- */
 
-/* The job is finished.  The text names the limits that were reached, because to train longer all of
- * them must be raised. */
+/* The job is finished, or is where train.stop_after stops it.  The text names the limits that were
+ * reached, because to train longer all of them must be raised. */
 static struct decision lead_finish(const struct driver *d)
 {
+    if (!run_nothing_to_do(d, d->run.step))
+        return run_stop_again(d);
     int64_t spe = d->run.steps_per_epoch, step = d->run.step, epochs = d->o.n_epochs;
     int is_past_epochs = step / spe >= epochs;
     char by_epochs[96] = "", by_steps[64] = "", what[224];
@@ -238,7 +240,7 @@ struct decision lead_nothing_to_do(struct membership *m)
         return lead_finish(d);
     m->lead.release_ms = d->now_ms + ms;
     queue_log(d->out, LOG_INFO,
-              "the job is finished, and its driver before may not have told its followers: waiting "
+              "the job has ended, and its driver before may not have told its followers: waiting "
               "up to %g s for them",
               1e-3 * (double)ms);
     return decide(DECIDE_NOTHING);

@@ -49,18 +49,34 @@ struct cmd *run_train(struct run *r)
     return c;
 }
 
+int run_is_past_stop(const struct driver *d)
+{
+    return d->o.stop_after > 0 && d->run.step >= d->o.stop_after;
+}
+
 static struct decision stop_politely(const struct driver *d)
 {
-    const char *how = d->o.how_to_resume;
+    const char *how = run_is_past_stop(d) ? d->o.how_past_stop : d->o.how_to_resume;
+    const char *why = d->ending.n_stops > 0 ? d->ending.stop_why : "train.stop_after";
     ASSERT(d->ending.n_stops > 0 || d->run.is_final);
     if (d->run.save_error)
         return decide_stop(
             WIRE__OUTCOME__OUTCOME_FAILED, STATUS_FAILED,
-            "stopped by %s after step %lld, and the checkpoint could not be written: %s",
-            d->ending.stop_why, (long long)d->run.step, d->run.save_error);
+            "stopped by %s after step %lld, and the checkpoint could not be written: %s", why,
+            (long long)d->run.step, d->run.save_error);
     return decide_stop(WIRE__OUTCOME__OUTCOME_STOPPED, STATUS_STOPPED,
-                       "stopped by %s after step %lld (epoch %lld)%s%s", d->ending.stop_why,
+                       "stopped by %s after step %lld (epoch %lld)%s%s", why,
                        (long long)d->run.step, (long long)d->run.last.epoch,
+                       how ? "; resume with: " : "", how ? how : "");
+}
+
+struct decision run_stop_again(const struct driver *d)
+{
+    const char *how = d->o.how_past_stop;
+    ASSERT(run_is_past_stop(d));
+    return decide_stop(WIRE__OUTCOME__OUTCOME_STOPPED, STATUS_STOPPED,
+                       "nothing to do: %lld steps are done, and train.stop_after is %lld%s%s",
+                       (long long)d->run.step, (long long)d->o.stop_after,
                        how ? "; resume with: " : "", how ? how : "");
 }
 
@@ -336,7 +352,8 @@ struct decision run_trained(struct run *r)
     if (r->last.end == EPOCH_NONFINITE && !d->o.is_test)
         note_nonfinite(r);
     int is_cut = r->nonfinite ||
-                 (!run_is_complete(d) && (d->ending.n_stops > 0 || r->last.end == EPOCH_STOPPED));
+                 (!run_is_complete(d) &&
+                  (d->ending.n_stops > 0 || run_is_past_stop(d) || r->last.end == EPOCH_STOPPED));
     r->is_final = is_cut || run_is_complete(d);
     if (!is_cut && d->seats[0].opened->opened.n_validation > 0 &&
         (is_epoch_due(r->epoch, d->o.validate_every) || (r->is_final && d->o.validate_every > 0)))

@@ -59,8 +59,10 @@ struct decision run_trained(struct run *r);
 struct decision run_validated(struct run *r);
 struct decision run_checkpointed(struct run *r);
 int run_nothing_to_do(const struct driver *d, int64_t step);
-const char *run_reason(const struct driver *d); /* what ended the training: "epochs", ... */
-int run_is_saving(const struct driver *d);      /* rank 0 writes a checkpoint in mid-training */
+int run_is_past_stop(const struct driver *d);           /* train.stop_after is reached */
+struct decision run_stop_again(const struct driver *d); /* the run was past it from the start */
+const char *run_reason(const struct driver *d);         /* what ended the training: "epochs", ... */
+int run_is_saving(const struct driver *d); /* rank 0 writes a checkpoint in mid-training */
 void run_note_step(struct run *r, const struct report *step); /* rank 0's */
 void run_stepped(struct run *r, int rank, double rss_mib);
 void run_fini(struct run *r);

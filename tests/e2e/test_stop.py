@@ -71,6 +71,18 @@ class Stop(dp.Case):
         steps = [event["step"] for event in self.events("epoch")]
         self.assertEqual(steps, sorted(steps))
 
+    def test_after_a_step(self):
+        """train.stop_after stops a job at an epoch's end, too, and the command shown passes it."""
+        job = {**JOB, "train.stop_after": 32}
+        self.assert_exit(self.driver("--local", n=2, job=job), STOPPED)
+        again = self.start([DRIVER, "--local", "--resume", "--run-dir", self.path("runs/demo"),
+                            "--port", "0"])
+        self.assert_exit(again, STOPPED, "nothing to do: 32 steps are done, and train.stop_after")
+        command = re.search(r"resume with: (.*)", again.text).group(1)
+        again = self.start([*shlex.split(command), "--set", "train.max_steps=40"])
+        self.assert_exit(again, FINISHED)
+        self.assertEqual({event["step"] for event in self.events("epoch")}, {32, 40})
+
     def test_twice(self):
         """A second signal stops at once."""
         driver = self.driver(n=2, job=ENDLESS)

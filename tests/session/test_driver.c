@@ -124,6 +124,54 @@ static void an_evaluation_needs_data_and_ends_at_once(void **state)
     rig_free(&r);
 }
 
+/* train.stop_after ends the job as a signal does, also at an epoch's end, without its validation.
+ * A run that is there already trains no further step. */
+static void it_stops_after_the_step_asked_for(void **state)
+{
+    static const struct {
+        int64_t step, stop_after;
+        enum epoch_end end;
+    } cases[] = {{3, 3, EPOCH_STOPPED}, {4, 4, EPOCH_WHOLE}};
+    struct driver_options o = rig_options(2);
+    struct rig r;
+    (void)state;
+    o.how_past_stop = "dpdriver --resume --set train.stop_after=0";
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        o.stop_after = cases[i].stop_after;
+        rig_driver(&r, &o);
+        rig_go_to(&r, 2, CMD_TRAIN);
+        struct cmd *c = r.command;
+        r.command = NULL;
+        for (int k = 0; k < 2; k++) {
+            struct report *p = rig_answer(c);
+            p->epoch.step = cases[i].step;
+            p->epoch.end = cases[i].end;
+            rig_report(&r, k, p);
+        }
+        cmd_free(c);
+        assert_int_equal(r.command->kind, CMD_CHECKPOINT);
+        assert_int_equal(r.command->checkpoint.is_last, 1);
+        rig_answer_all(&r, 2);
+        rig_end(&r, 2);
+        assert_int_equal(r.status, STATUS_STOPPED);
+        assert_has(r.text, "stopped by train.stop_after after step ");
+        assert_has(r.text, "; resume with: dpdriver --resume --set train.stop_after=0");
+        rig_free(&r);
+    }
+
+    struct report *p = rig_opened();
+    o.n_ranks = 1;
+    p->opened.step = 4;
+    rig_driver(&r, &o);
+    rig_report(&r, 0, p);
+    assert_int_equal(r.command->kind, CMD_STOP);
+    rig_report(&r, 0, report_new(REPORT_STOPPED, 0));
+    assert_int_equal(r.status, STATUS_STOPPED);
+    assert_string_equal(r.text, "nothing to do: 4 steps are done, and train.stop_after is 4; "
+                                "resume with: dpdriver --resume --set train.stop_after=0");
+    rig_free(&r);
+}
+
 static void the_step_held_decides_what_is_left(void **state)
 {
     static const struct {
@@ -501,6 +549,7 @@ int main(void)
         cmocka_unit_test(an_evaluation_validates_alone),
         cmocka_unit_test(an_evaluation_needs_data_and_ends_at_once),
         cmocka_unit_test(the_step_held_decides_what_is_left),
+        cmocka_unit_test(it_stops_after_the_step_asked_for),
         cmocka_unit_test(deadlines_name_the_missing),
         cmocka_unit_test(a_consequence_is_no_first_cause),
         cmocka_unit_test(a_formation_that_hangs_is_tried_again),
