@@ -83,7 +83,7 @@ static const struct key keys[] = {
     {"csv_monitor", NOTE, 0, "metrics.csv is written in any case"},
     {"comms_logger", NOTE, 0, "every rank's collectives are recorded in any case"},
     {"activation_checkpointing", NOTE, 0,
-     "activations are kept; train.recompute: blocks computes them again"},
+     "activations are kept; train.recompute: selective or blocks computes them again"},
     {"aio", NOTE, 0, device_io},
     {"autotuning", NOTE, 0, "dptrain does not search for settings"},
     {"checkpoint", NOTE, 0, at_save},

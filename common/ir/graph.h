@@ -336,15 +336,23 @@ struct node {
     union node_attr attr;
 };
 
+/* This says what program/recompute.c drops in the forward pass and computes again in the backward
+ * one. */
+enum graph_recompute {
+    GRAPH_RECOMPUTE_NONE,
+    GRAPH_RECOMPUTE_SELECTIVE, /* what takes few operations (OP_CHEAP), of values that are there */
+    GRAPH_RECOMPUTE_BLOCKS,    /* all that a block leaves */
+};
+
 struct graph {
     struct arena arena;
     struct value *value;
     int n_values, cap_values;
     struct node *node;
     int n_nodes, cap_nodes;
-    int64_t batch;               /* samples per run, may be 0 */
-    int training;                /* 1: dropout drops, batch norm uses the batch */
-    int recompute;               /* 1: program/recompute.c drops what blocks leave for backward */
+    int64_t batch; /* samples per run, may be 0 */
+    int training;  /* 1: dropout drops, batch norm uses the batch */
+    enum graph_recompute recompute;
     int grads_at_once;           /* 1: one node writes all of a parameter's gradient, since the
                                   * gradients' memory is not there before (divided gradients) */
     int block, n_blocks;         /* the block that appended nodes belong to, and the last one's */

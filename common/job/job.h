@@ -38,7 +38,10 @@
 #define NONFINITE_LIST(X) X(NONFINITE_STOP, "stop") X(NONFINITE_SKIP, "skip")
 #define SPIKE_LIST(X) \
     X(SPIKE_NONE, "none") X(SPIKE_WARN, "warn") X(SPIKE_SKIP, "skip") X(SPIKE_REWIND, "rewind")
-#define RECOMPUTE_LIST(X)  X(RECOMPUTE_NONE, "none") X(RECOMPUTE_BLOCKS, "blocks")
+#define RECOMPUTE_LIST(X)               \
+    X(RECOMPUTE_NONE, "none")           \
+    X(RECOMPUTE_SELECTIVE, "selective") \
+    X(RECOMPUTE_BLOCKS, "blocks")
 #define GRAD_DTYPE_LIST(X) X(GRAD_FLOAT32, "float32") X(GRAD_BFLOAT16, "bfloat16")
 #define PRECISION_LIST(X)             \
     X(PRECISION_FLOAT32, "float32")   \

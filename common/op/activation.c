@@ -78,7 +78,7 @@ const struct op_def op_activation = {
     .infer = activation_infer,
     .grad = activation_backward,
     OP_SIGNATURE(activation),
-    .flags = OP_ROWS | OP_INPLACE,
+    .flags = OP_ROWS | OP_INPLACE | OP_CHEAP,
     .typed_in = 1u << ACTIVATION_X,
     .typed_out = 1u << ACTIVATION_Y,
 };

@@ -276,6 +276,7 @@ const struct op_def op_batch_norm = {
     .infer = batch_norm_infer_forward,
     .grad = batch_norm_backward,
     OP_SIGNATURE(batch_norm),
+    .flags = OP_CHEAP,
     .typed_in = 1u << BATCH_NORM_X | 1u << BATCH_NORM_ADD,
     .typed_out = 1u << BATCH_NORM_Y,
 };

@@ -40,5 +40,5 @@ const struct op_def op_cast = {
     .infer = cast_infer,
     .grad = cast_backward,
     OP_SIGNATURE(cast),
-    .flags = OP_ROWS,
+    .flags = OP_ROWS | OP_CHEAP,
 };

@@ -48,7 +48,7 @@ const struct op_def op_dropout = {
     .infer = dropout_infer,
     .grad = dropout_backward,
     OP_SIGNATURE(dropout),
-    .flags = OP_ROWS | OP_INPLACE,
+    .flags = OP_ROWS | OP_INPLACE | OP_CHEAP,
     .typed_in = 1u << DROPOUT_X,
     .typed_out = 1u << DROPOUT_Y,
 };

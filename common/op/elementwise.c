@@ -132,7 +132,7 @@ const struct op_def op_elementwise = {
     .infer = elementwise_infer,
     .grad = elementwise_backward,
     OP_SIGNATURE(elementwise),
-    .flags = OP_ROWS,
+    .flags = OP_ROWS | OP_CHEAP,
     .typed_in = 1u << ELEMENTWISE_A | 1u << ELEMENTWISE_B | 1u << ELEMENTWISE_C,
     .typed_out = 1u << ELEMENTWISE_Y,
 };

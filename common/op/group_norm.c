@@ -93,7 +93,7 @@ const struct op_def op_group_norm = {
     .infer = group_norm_infer,
     .grad = group_norm_backward,
     OP_SIGNATURE(group_norm),
-    .flags = OP_ROWS,
+    .flags = OP_ROWS | OP_CHEAP,
     .typed_in = 1u << GROUP_NORM_X,
     .typed_out = 1u << GROUP_NORM_Y,
 };

@@ -69,7 +69,7 @@ const struct op_def op_layer_norm = {
     .infer = layer_norm_infer,
     .grad = layer_norm_backward,
     OP_SIGNATURE(layer_norm),
-    .flags = OP_ROWS,
+    .flags = OP_ROWS | OP_CHEAP,
     .typed_in = 1u << LAYER_NORM_X,
     .typed_out = 1u << LAYER_NORM_Y,
 };

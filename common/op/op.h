@@ -48,6 +48,7 @@ enum {
     OP_ROWS = 8,    /* does not run with batch 0: outputs that are not empty are then zeroed */
     OP_EFFECT = 16, /* writes an input (metrics): kept although no node uses its outputs */
     OP_LOSS = 32,   /* differentiation starts here */
+    OP_CHEAP = 64,  /* takes a few operations an element, so it may run twice to save memory */
 };
 
 struct op_def {

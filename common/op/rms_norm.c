@@ -65,7 +65,7 @@ const struct op_def op_rms_norm = {
     .infer = rms_norm_infer,
     .grad = rms_norm_backward,
     OP_SIGNATURE(rms_norm),
-    .flags = OP_ROWS,
+    .flags = OP_ROWS | OP_CHEAP,
     .typed_in = 1u << RMS_NORM_X,
     .typed_out = 1u << RMS_NORM_Y,
 };

@@ -59,7 +59,7 @@ const struct op_def op_rotary = {
     .infer = rotary_infer,
     .grad = rotary_backward,
     OP_SIGNATURE(rotary),
-    .flags = OP_ROWS | OP_INPLACE,
+    .flags = OP_ROWS | OP_INPLACE | OP_CHEAP,
     .typed_in = 1u << ROTARY_X,
     .typed_out = 1u << ROTARY_Y,
 };

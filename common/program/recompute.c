@@ -1,11 +1,17 @@
-/* recompute - drops what a block of layers leaves for the backward pass, and computes it again
+/* recompute - drops what the forward pass leaves for the backward pass, and computes it again
  * there.
  *
- * The nodes of a block carry its number (struct node), and the graph says whether this is wanted.
- * A value of a block stays in memory if another block reads it: so the blocks' inputs stay.  Every
- * other value that the backward pass reads is made again just before its first use there, by a copy
- * of the node that made it; that node's inputs are made again in the same way.  plan.c then finds
- * that the first ones live only in the forward part.
+ * The graph says which of two ways is wanted.
+ *
+ * Blocks: the nodes of a block of layers carry its number (struct node).  A value of a block stays
+ * in memory if another block reads it: so the blocks' inputs stay.
+ *
+ * Selective: a value is dropped if its node takes few operations (OP_CHEAP) and the backward pass
+ * has that node's inputs: it reads them for another reason, or they are dropped as well, or small.
+ *
+ * Every other value that the backward pass reads is made again just before its first use there, by
+ * a copy of the node that made it; that node's inputs are made again in the same way.  plan.c then
+ * finds that the first ones live only in the forward part.
  *
  * The copies are made after the fusions and have the same settings, so they are the same kernels
  * with the same inputs, and the results have the same bits.  Dropout draws the same numbers again,
@@ -31,6 +37,7 @@ struct again {
     int keeps_small;
     int *maker;        /* [n_values]: the node that makes the value, or -1 */
     char *stays;       /* [n_values]: 1: the value is not computed again */
+    char *is_read;     /* [n_values]: 1: the backward pass reads it, before any copy was made */
     int *copy;         /* [n_values]: the value that was computed again, or NO_VALUE */
     struct node *node; /* the new nodes */
     int n_nodes, cap_nodes;
@@ -57,6 +64,47 @@ static int recompute_is_small(const struct graph *g, const struct node *n, int v
     return value_bytes(&g->value[v]) * SMALL <= in;
 }
 
+/* Mark what the backward pass reads now. */
+static void find_reads(struct again *a)
+{
+    const struct graph *g = a->g;
+
+    for (int k = g->n_forward; k < g->n_nodes; k++) {
+        const struct node *n = &g->node[k];
+
+        for (int i = 0; !recompute_is_gone(n) && i < n->n_in; i++)
+            if (n->in[i] != NO_VALUE && n->in[i] < a->n_values)
+                a->is_read[n->in[i]] = 1;
+    }
+}
+
+/* 1: the backward pass can have node n's input u: it reads u for another reason, or u is dropped,
+ * too, or so small beside n's output v that it may stay for this.  Earlier values are decided. */
+static int recompute_has_input(const struct again *a, int u, int v)
+{
+    const struct graph *g = a->g;
+
+    return !is_temp(g, u) || !a->stays[u] || a->is_read[u] ||
+           (a->keeps_small && value_bytes(&g->value[u]) * SMALL <= value_bytes(&g->value[v]));
+}
+
+static int recompute_is_selected(const struct again *a, const struct node *n, int v)
+{
+    int all = (op_get(n->op)->flags & (OP_CHEAP | OP_ALIAS)) != 0;
+
+    for (int i = 0; i < n->n_in; i++)
+        all = all && recompute_has_input(a, n->in[i], v);
+    return all;
+}
+
+static int recompute_must_stay(const struct again *a, const struct node *n, int v)
+{
+    if (recompute_has_effect(n) || (a->keeps_small && recompute_is_small(a->g, n, v)))
+        return 1;
+    return a->g->recompute == GRAPH_RECOMPUTE_BLOCKS ? !n->block : !recompute_is_selected(a, n, v);
+}
+
+/* Find who makes each value, and decide for each whether it stays. */
 static void find_makers(struct again *a)
 {
     const struct graph *g = a->g;
@@ -64,26 +112,27 @@ static void find_makers(struct again *a)
     for (int k = 0; k < g->n_forward; k++) {
         const struct node *n = &g->node[k];
 
-        for (int i = 0; !recompute_is_gone(n) && i < n->n_out; i++)
-            if (is_temp(g, n->out[i]) && !op_get(n->op)->update[i])
-                a->maker[n->out[i]] = k;
+        for (int i = 0; !recompute_is_gone(n) && i < n->n_out; i++) {
+            const int v = n->out[i];
+
+            if (!is_temp(g, v) || op_get(n->op)->update[i])
+                continue;
+            a->maker[v] = k;
+            a->stays[v] = (char)recompute_must_stay(a, n, v);
+        }
     }
 }
 
-static void find_staying(struct again *a)
+/* Let the values stay that nodes of another block read, and those that are updated in place. */
+static void find_shared(struct again *a)
 {
     const struct graph *g = a->g;
+    const int by_block = g->recompute == GRAPH_RECOMPUTE_BLOCKS;
 
-    for (int v = 0; v < a->n_values; v++) {
-        const struct node *n = a->maker[v] < 0 ? NULL : &g->node[a->maker[v]];
-
-        a->stays[v] = !n || !n->block || recompute_has_effect(n) ||
-                      (a->keeps_small && recompute_is_small(g, n, v));
-    }
     for (int k = 0; k < g->n_forward; k++) {
         const struct node *n = &g->node[k];
 
-        for (int i = 0; !recompute_is_gone(n) && i < n->n_in; i++)
+        for (int i = 0; by_block && !recompute_is_gone(n) && i < n->n_in; i++)
             if (n->in[i] != NO_VALUE && !a->stays[n->in[i]])
                 a->stays[n->in[i]] = g->node[a->maker[n->in[i]]].block != n->block;
         for (int i = 0; !recompute_is_gone(n) && i < n->n_out; i++)
@@ -152,13 +201,18 @@ void program_recompute(struct graph *g, int keeps_small)
 
     a.maker = xcalloc((size_t)g->n_values, sizeof *a.maker);
     a.stays = xcalloc((size_t)g->n_values, sizeof *a.stays);
+    a.is_read = xcalloc((size_t)g->n_values, sizeof *a.is_read);
     a.copy = xcalloc((size_t)g->n_values, sizeof *a.copy);
-    for (int v = 0; v < g->n_values; v++)
+    for (int v = 0; v < g->n_values; v++) {
         a.maker[v] = a.copy[v] = NO_VALUE;
+        a.stays[v] = 1;
+    }
+    find_reads(&a);
     find_makers(&a);
-    find_staying(&a);
+    find_shared(&a);
     recompute_rewrite(&a);
     free(a.maker);
     free(a.stays);
+    free(a.is_read);
     free(a.copy);
 }

@@ -248,6 +248,10 @@ int programs_check_norms(const struct programs_options *o, struct err *err)
 static int programs_make(struct entry *e, const struct programs_options *o, struct backend *b,
                          const struct state *s, const struct buffers *m, struct err *err)
 {
+    static const enum graph_recompute recompute[] = {[RECOMPUTE_NONE] = GRAPH_RECOMPUTE_NONE,
+                                                     [RECOMPUTE_SELECTIVE] =
+                                                         GRAPH_RECOMPUTE_SELECTIVE,
+                                                     [RECOMPUTE_BLOCKS] = GRAPH_RECOMPUTE_BLOCKS};
     struct graph *g = NULL;
     const int training = e->purpose == TRAINING;
     int rc = model_build(&o->job->model, o->spec, e->batch, e->purpose != EVALUATION,
@@ -258,7 +262,7 @@ static int programs_make(struct entry *e, const struct programs_options *o, stru
     if (rc == 0 && training)
         rc = check_norms(g, o, err);
     if (rc == 0)
-        g->recompute = o->job->train.recompute == RECOMPUTE_BLOCKS;
+        g->recompute = recompute[o->job->train.recompute];
     if (rc == 0 && training)
         rc = groups_freeze(&o->job->optimizer, g, err);
     if (rc == 0 && training)

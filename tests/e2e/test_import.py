@@ -181,6 +181,7 @@ class Import(dp.Case):
         self.network.write(self.file, whole=json.loads(whole.replace("L__self__act",
                                                                      "L__self__fc1.act")))
         runs = {"kept": {}, "again": {"train__recompute": "blocks"},
+                "cheap": {"train__recompute": "selective"},
                 "zero": {"train__recompute": "blocks", "strategy__zero": 3}}
         for run, more in runs.items():
             self.train(run=run, train__epochs=1, **more)

@@ -49,7 +49,8 @@ static struct graph *base_convolutions(int training)
 struct setting {
     struct graph *(*build)(int training);
     enum dtype form, compute;
-    int training, recompute;
+    int training;
+    enum graph_recompute recompute;
 };
 
 static struct backend *base_cpu(void)

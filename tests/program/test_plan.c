@@ -194,9 +194,11 @@ static void check_job(const struct rig_model *model, const struct sample_spec *i
 
         assert_int_equal(layout_new(g, 1 << 16, &layout, &err), 0);
         check_pair(g, rig_graph(model, in, batches[i], 1, 1), NULL, what);
-        again = rig_graph(model, in, batches[i], 1, 1);
-        again->recompute = 1;
-        check_pair(rig_graph(model, in, batches[i], 1, 1), again, NULL, what);
+        for (int r = GRAPH_RECOMPUTE_SELECTIVE; r <= GRAPH_RECOMPUTE_BLOCKS; r++) {
+            again = rig_graph(model, in, batches[i], 1, 1);
+            again->recompute = (enum graph_recompute)r;
+            check_pair(rig_graph(model, in, batches[i], 1, 1), again, NULL, what);
+        }
         check_pair(rig_graph(model, in, batches[i], 0, 0), rig_graph(model, in, batches[i], 0, 0),
                    layout, what);
         layout_free(layout);
@@ -490,10 +492,12 @@ static void random_graphs(void **state)
         check_pair(trained, random_trained(seed), NULL, what);
         snprintf(what, sizeof what, "seed %llu, evaluation", (unsigned long long)seed);
         check_pair(random_evaluated(seed), random_evaluated(seed), layout, what);
-        snprintf(what, sizeof what, "seed %llu, recomputed", (unsigned long long)seed);
-        again = random_trained(seed);
-        again->recompute = 1;
-        check_pair(random_trained(seed), again, NULL, what);
+        for (int r = GRAPH_RECOMPUTE_SELECTIVE; r <= GRAPH_RECOMPUTE_BLOCKS; r++) {
+            snprintf(what, sizeof what, "seed %llu, recomputed %d", (unsigned long long)seed, r);
+            again = random_trained(seed);
+            again->recompute = (enum graph_recompute)r;
+            check_pair(random_trained(seed), again, NULL, what);
+        }
         layout_free(layout);
     }
 }

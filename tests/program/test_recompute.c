@@ -104,7 +104,7 @@ static void run(struct rig *r)
 }
 
 static void open_rig(struct rig *r, struct backend *b, struct graph *(*build)(void),
-                     enum dtype type, int recompute)
+                     enum dtype type, enum graph_recompute recompute)
 {
     struct graph *g = build();
 
@@ -130,17 +130,17 @@ static int count(const struct rig *r, enum op op)
     return n;
 }
 
-/* Compares both programs, each of which takes a backend.
+/* Compares a program of this form and one that keeps all; each of them takes a backend.
  *   most  of the memory that the temporaries may need, as a part of what they need otherwise
  *   more  steps */
-static void compare(struct backend *b, struct backend *other, struct graph *(*build)(void),
-                    enum dtype type, double most, int more)
+static void compare_form(enum graph_recompute form, struct backend *b, struct backend *other,
+                         struct graph *(*build)(void), enum dtype type, double most, int more)
 {
     struct rig kept, again;
     double sum = 0;
 
-    open_rig(&kept, b, build, type, 0);
-    open_rig(&again, other, build, type, 1);
+    open_rig(&kept, b, build, type, GRAPH_RECOMPUTE_NONE);
+    open_rig(&again, other, build, type, form);
     assert_int_equal(again.program->n_steps, kept.program->n_steps + more);
     assert_int_equal(count(&again, OP_batch_norm_stats), count(&kept, OP_batch_norm_stats));
     assert_int_equal(count(&again, OP_allreduce), count(&kept, OP_allreduce));
@@ -157,6 +157,12 @@ static void compare(struct backend *b, struct backend *other, struct graph *(*bu
     assert_true((double)again.program->temp_bytes <= most * (double)kept.program->temp_bytes);
     rig_close(&kept);
     rig_close(&again);
+}
+
+static void compare(struct backend *b, struct backend *other, struct graph *(*build)(void),
+                    enum dtype type, double most, int more)
+{
+    compare_form(GRAPH_RECOMPUTE_BLOCKS, b, other, build, type, most, more);
 }
 
 static struct backend *naive(unsigned fusions)
@@ -201,6 +207,26 @@ static void cpu_backend(void **state)
     }
 }
 
+/* A block of the gpt repeats both norms and gelu, and the last norm of the network is repeated,
+ * too. Residuals repeat what a batch norm or an activation function makes of a value that is kept.
+ */
+static void selected(void **state)
+{
+    static const enum dtype type[] = {DTYPE_F32, DTYPE_BF16};
+    static const int of_residuals[] = {15, 16}, of_branches[] = {18, 21}; /* casts are among them */
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(type); i++) {
+        compare_form(GRAPH_RECOMPUTE_SELECTIVE, cpu(), cpu(), gpt, type[i], 0.9, 3 * DEPTH + 1);
+        compare_form(GRAPH_RECOMPUTE_SELECTIVE, cpu(), cpu(), residuals, type[i], 0.8,
+                     of_residuals[i]);
+        compare_form(GRAPH_RECOMPUTE_SELECTIVE, cpu(), cpu(), branches, type[i], 0.95,
+                     of_branches[i]);
+    }
+    compare_form(GRAPH_RECOMPUTE_SELECTIVE, naive(REF_FUSE_NONE), naive(REF_FUSE_NONE), gpt,
+                 DTYPE_F32, 0.9, 3 * DEPTH + 1);
+}
+
 /* A network without blocks stays as it is. */
 static void without_blocks(void **state)
 {
@@ -211,7 +237,7 @@ static void without_blocks(void **state)
     (void)state;
     for (int i = 0; i < 2; i++) {
         g[i] = rig_graph(&model, &rig_mnist, BATCH, 1, 0);
-        g[i]->recompute = i;
+        g[i]->recompute = i ? GRAPH_RECOMPUTE_BLOCKS : GRAPH_RECOMPUTE_NONE;
         rig_open(&r[i], REF_FUSE_ALL, g[i], NULL);
     }
     assert_int_equal(r[0].program->n_steps, r[1].program->n_steps);
@@ -221,12 +247,13 @@ static void without_blocks(void **state)
 }
 
 /* The training program of the tiny residuals, whose blocks are computed again. */
-static struct program *make_program(struct backend *b, int64_t batch, const struct layout *l)
+static struct program *make_program(struct backend *b, enum graph_recompute form, int64_t batch,
+                                    const struct layout *l)
 {
     struct graph *g = make_residuals(&tiny, batch, 0);
     struct program *p;
 
-    g->recompute = 1;
+    g->recompute = form;
     rig_must(program_differentiate(g, &rig_err));
     rig_must(program_new(b, g, l, &p, &rig_err));
     return p;
@@ -234,22 +261,21 @@ static struct program *make_program(struct backend *b, int64_t batch, const stru
 
 /* Where parameters are gathered, ranks whose batches differ gather the same ones.  The statistics
  * of a norm are small beside 16 samples and more, and beside none. */
-static void gathers_do_not_depend_on_the_batch(void **state)
+static void check_gathers(enum graph_recompute form)
 {
     static const int64_t batch[] = {0, 1, 15, 16, 64};
     struct program *first, *p;
     struct graph *g;
     struct rig r;
 
-    (void)state;
     g = make_residuals(&tiny, BATCH, 0);
     rig_must(program_differentiate(g, &rig_err));
     rig_open(&r, REF_FUSE_ALL, g, NULL);
     layout_cut(r.layout, 1);
     r.layout->gathers = 1;
-    first = make_program(r.backend, BATCH, r.layout);
+    first = make_program(r.backend, form, BATCH, r.layout);
     for (size_t i = 0; i < ARRAY_LEN(batch); i++) {
-        p = make_program(r.backend, batch[i], r.layout);
+        p = make_program(r.backend, form, batch[i], r.layout);
         assert_int_equal(program_n_sets(p), program_n_sets(first));
         for (int s = 0; s < program_n_sets(p); s++) {
             int n, n_want;
@@ -265,11 +291,19 @@ static void gathers_do_not_depend_on_the_batch(void **state)
     rig_close(&r);
 }
 
+static void gathers_do_not_depend_on_the_batch(void **state)
+{
+    (void)state;
+    check_gathers(GRAPH_RECOMPUTE_SELECTIVE);
+    check_gathers(GRAPH_RECOMPUTE_BLOCKS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(naive_backend),
         cmocka_unit_test(cpu_backend),
+        cmocka_unit_test(selected),
         cmocka_unit_test(without_blocks),
         cmocka_unit_test(gathers_do_not_depend_on_the_batch),
     };

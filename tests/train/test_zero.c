@@ -347,6 +347,7 @@ static void test_frozen_parameters_are_resumed(void **state)
 static void test_blocks_are_computed_again(void **state)
 {
 #define AGAIN(batch) "train: {global_batch: " batch ", max_steps: 3, recompute: blocks}\n"
+#define SOME(batch)  "train: {global_batch: " batch ", max_steps: 3, recompute: selective}\n"
 #define RESIDUALS                                                                                \
     "data: {format: digits, samples: 24, validation_samples: 4}\n# %s\n"                         \
     "optimizer: {lr: 0.1, momentum: 0.9}\nmodel:\n"                                              \
@@ -364,6 +365,8 @@ static void test_blocks_are_computed_again(void **state)
         {GPT TEXT ADAMW AGAIN("3") HALF, SMALL_BUCKET},
         {GPT TEXT AGAIN("12") FROZEN(GROUP("*.mlp.*") ", " GROUP("*.h.1.*")), SMALL_BUCKET},
         {RESIDUALS AGAIN("8"), 64},
+        {GPT TEXT ADAMW SOME("3") HALF, SMALL_BUCKET},
+        {RESIDUALS SOME("8"), 64},
     };
     static const char *const zero[] = {ZERO_3, ZERO_3, ZERO, ZERO_3, ZERO_2};
     struct dir text;
