@@ -3,9 +3,9 @@
  */
 #include "net/tls_key.h"
 
+#include <openssl/core_names.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -21,18 +21,39 @@ _Static_assert((int)TLS_PROOF == (int)TLS_KEY_BYTES, "it is one");
 /* TLS_AES_128_GCM_SHA256, the only suite */
 static const unsigned char suite_id[2] = {0x13, 0x01};
 
-static int tls_key_hmac(const uint8_t key[TLS_KEY_BYTES], const void *text, size_t len,
-                        uint8_t out[TLS_KEY_BYTES])
+/* OpenSSL looks an algorithm up by its name, which takes longer than an HMAC.  So that is done once
+ * for a key, and each use copies what was found. */
+static EVP_MAC_CTX *make_mac(void)
 {
-    unsigned n = 0;
+    char digest[] = "SHA256";
+    const OSSL_PARAM what[] = {OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest, 0),
+                               OSSL_PARAM_construct_end()};
+    EVP_MAC *hmac = EVP_MAC_fetch(NULL, "HMAC", NULL);
+    EVP_MAC_CTX *mac = hmac ? EVP_MAC_CTX_new(hmac) : NULL;
 
-    return HMAC(EVP_sha256(), key, TLS_KEY_BYTES, text, len, out, &n) && n == TLS_KEY_BYTES ? 0
-                                                                                            : -1;
+    EVP_MAC_free(hmac);
+    if (mac && EVP_MAC_CTX_set_params(mac, what))
+        return mac;
+    EVP_MAC_CTX_free(mac);
+    return NULL;
 }
 
-static int tls_key_derive(const struct secret *s, const char *use, uint8_t out[TLS_KEY_BYTES])
+static int tls_key_hmac(const EVP_MAC_CTX *mac, const uint8_t key[TLS_KEY_BYTES], const void *text,
+                        size_t len, uint8_t out[TLS_KEY_BYTES])
 {
-    return tls_key_hmac(s->key, use, strlen(use), out);
+    EVP_MAC_CTX *c = mac ? EVP_MAC_CTX_dup(mac) : NULL;
+    size_t n = 0;
+    const int is_done = c && EVP_MAC_init(c, key, TLS_KEY_BYTES, NULL) &&
+                        EVP_MAC_update(c, text, len) && EVP_MAC_final(c, out, &n, TLS_KEY_BYTES);
+
+    EVP_MAC_CTX_free(c); /* wipes it */
+    return is_done && n == TLS_KEY_BYTES ? 0 : -1;
+}
+
+static int tls_key_derive(const struct tls_key *k, const struct secret *s, const char *use,
+                          uint8_t out[TLS_KEY_BYTES])
+{
+    return tls_key_hmac(k->mac, s->key, use, strlen(use), out);
 }
 
 /* OpenSSL lets a key expire as if it were a session's: 304 s after it was made, unless told
@@ -83,10 +104,10 @@ int tls_key_init(struct tls_key *k, SSL_CTX *ssl, const struct secret *s, enum t
     uint8_t handshake[TLS_KEY_BYTES], seed[TLS_KEY_BYTES];
     int rc = -1;
 
-    *k = (struct tls_key){0};
-    if (tls_key_derive(s, "dptrain 3: follower connects to driver", handshake) == 0 &&
-        tls_key_derive(s, "dptrain 3: name of the key", k->naming) == 0 &&
-        tls_key_derive(s, "dptrain 3: the driver proves its role", seed) == 0 &&
+    *k = (struct tls_key){.mac = make_mac()};
+    if (tls_key_derive(k, s, "dptrain 3: follower connects to driver", handshake) == 0 &&
+        tls_key_derive(k, s, "dptrain 3: name of the key", k->naming) == 0 &&
+        tls_key_derive(k, s, "dptrain 3: the driver proves its role", seed) == 0 &&
         make_session(k, ssl, handshake) == 0)
         rc = make_driver(k, seed, role);
     OPENSSL_cleanse(handshake, sizeof handshake);
@@ -98,6 +119,7 @@ void tls_key_fini(struct tls_key *k)
 {
     SSL_SESSION_free(k->session); /* wipes the key */
     EVP_PKEY_free(k->driver);
+    EVP_MAC_CTX_free(k->mac);
     OPENSSL_cleanse(k, sizeof *k);
 }
 
@@ -108,7 +130,7 @@ static int tls_key_put_name(const struct tls_key *k, const uint8_t salt[SALT],
 {
     uint8_t mac[TLS_KEY_BYTES];
 
-    if (tls_key_hmac(k->naming, salt, SALT, mac) < 0)
+    if (tls_key_hmac(k->mac, k->naming, salt, SALT, mac) < 0)
         return -1;
     memcpy(out, FORM, FORM_LEN);
     memmove(out + FORM_LEN, salt, SALT);
@@ -154,26 +176,28 @@ static int tls_key_exported(SSL *ssl, uint8_t out[TLS_KEY_BYTES])
     return SSL_export_keying_material(ssl, out, TLS_KEY_BYTES, label, sizeof label - 1, NULL, 0, 0);
 }
 
-/* The X25519 of one's private key and the other's public one. */
+/* The X25519 of one's private key and the other's public one.  Any 32 bytes are a public key, so
+ * OpenSSL is not asked to check it; it refuses a result of zeros. */
 static int tls_key_agree(EVP_PKEY *own, EVP_PKEY *other, uint8_t out[TLS_KEY_BYTES])
 {
     EVP_PKEY_CTX *c = EVP_PKEY_CTX_new(own, NULL);
     size_t n = TLS_KEY_BYTES;
     const int is_done = c && EVP_PKEY_derive_init(c) == 1 &&
-                        EVP_PKEY_derive_set_peer(c, other) == 1 &&
+                        EVP_PKEY_derive_set_peer_ex(c, other, 0) == 1 &&
                         EVP_PKEY_derive(c, out, &n) == 1 && n == TLS_KEY_BYTES;
 
     EVP_PKEY_CTX_free(c);
     return is_done ? 0 : -1;
 }
 
-static int tls_key_make_proof(SSL *ssl, EVP_PKEY *own, EVP_PKEY *other, uint8_t out[TLS_PROOF])
+static int tls_key_make_proof(const struct tls_key *k, SSL *ssl, EVP_PKEY *own, EVP_PKEY *other,
+                              uint8_t out[TLS_PROOF])
 {
     uint8_t agreed[TLS_KEY_BYTES], value[TLS_KEY_BYTES];
     int rc = -1;
 
     if (tls_key_exported(ssl, value) == 1 && tls_key_agree(own, other, agreed) == 0)
-        rc = tls_key_hmac(agreed, value, sizeof value, out);
+        rc = tls_key_hmac(k->mac, agreed, value, sizeof value, out);
     OPENSSL_cleanse(agreed, sizeof agreed);
     return rc;
 }
@@ -184,7 +208,7 @@ int tls_key_prove(const struct tls_key *k, SSL *ssl, uint8_t out[TLS_PROOF])
     int rc = -1;
 
     if (SSL_get_peer_tmp_key(ssl, &theirs) == 1)
-        rc = tls_key_make_proof(ssl, k->driver, theirs, out);
+        rc = tls_key_make_proof(k, ssl, k->driver, theirs, out);
     EVP_PKEY_free(theirs);
     return rc;
 }
@@ -194,7 +218,7 @@ int tls_key_is_proven(const struct tls_key *k, SSL *ssl, const uint8_t proof[TLS
     EVP_PKEY *mine = NULL;
     uint8_t right[TLS_PROOF];
     const int is_right = SSL_get_tmp_key(ssl, &mine) == 1 &&
-                         tls_key_make_proof(ssl, mine, k->driver, right) == 0 &&
+                         tls_key_make_proof(k, ssl, mine, k->driver, right) == 0 &&
                          CRYPTO_memcmp(right, proof, sizeof right) == 0;
 
     EVP_PKEY_free(mine);

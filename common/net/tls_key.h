@@ -25,6 +25,7 @@ enum { TLS_KEY_BYTES = 32 };
 struct tls_key {
     SSL_SESSION *session; /* the key of the handshake, as OpenSSL wants it */
     EVP_PKEY *driver;     /* X25519; a follower has the public half */
+    EVP_MAC_CTX *mac;     /* HMAC-SHA256, without a key */
     uint8_t naming[TLS_KEY_BYTES];
 };
 
