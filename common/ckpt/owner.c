@@ -184,32 +184,57 @@ static ssize_t owner_read_whole(const char *path, char text[MOST_BYTES])
     return n;
 }
 
-/* On NFS, ESTALE says that the file was replaced between open and read. */
-int owner_read(const char *dir, struct owner *out, struct err *err)
+/* The same.  On NFS, ESTALE says that the file was replaced between open and read. */
+static ssize_t owner_read_text(const char *path, char text[MOST_BYTES])
 {
     enum { TRIES = 5 };
-    char *path = xasprintf("%s/owner", dir), text[MOST_BYTES];
     ssize_t n = -1;
-    int rc;
 
     for (int i = 0; i < TRIES && n < 0; i++) {
         n = owner_read_whole(path, text);
         if (n < 0 && errno != ESTALE && errno != EINTR)
             break;
     }
+    return n;
+}
+
+/* 0 or OWNER_NONE, of what owner_read_text has returned. */
+static int owner_take(const char *path, const char *text, ssize_t n, struct owner *out,
+                      struct err *err)
+{
     if (n >= 0)
-        rc = owner_parse(path, text, (size_t)n, out, err);
-    else
-        rc = errno == ENOENT ? OWNER_NONE : err_sys(err, errno, "%s: cannot be read", path);
+        return owner_parse(path, text, (size_t)n, out, err);
+    return errno == ENOENT ? OWNER_NONE : err_sys(err, errno, "%s: cannot be read", path);
+}
+
+int owner_read(const char *dir, struct owner *out, struct err *err)
+{
+    char *path = xasprintf("%s/owner", dir), text[MOST_BYTES];
+    const ssize_t n = owner_read_text(path, text);
+    const int rc = owner_take(path, text, n, out, err);
+
     free(path);
     return rc;
 }
 
+/* The text begins as this process writes it; so for each event nothing is parsed. */
+static int is_own_text(const char *text, ssize_t n)
+{
+    static const char begin[] = "{\"id\":\"";
+    enum { BEGIN = sizeof begin - 1, ID = OWNER_ID - 1 };
+
+    return n > BEGIN + ID && !memcmp(text, begin, BEGIN) &&
+           !memcmp(text + BEGIN, owner_own_id(), ID) && text[BEGIN + ID] == '"';
+}
+
 int owner_check(const char *dir, struct err *err)
 {
+    char *path = xasprintf("%s/owner", dir), text[MOST_BYTES];
+    const ssize_t n = owner_read_text(path, text);
     struct owner o;
-    int rc = owner_read(dir, &o, err);
+    int rc = is_own_text(text, n) ? OWNER_NONE : owner_take(path, text, n, &o, err);
 
+    free(path);
     if (rc < 0)
         return rc;
     if (rc == OWNER_NONE || owner_is_self(&o))
