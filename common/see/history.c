@@ -229,10 +229,19 @@ static int64_t history_skip(FILE *f)
  */
 static void history_event_line(void *arg, const char *line, size_t n)
 {
-    json_t *o = line[n - 1] == '\n' ? json_loadb(line, n, 0, NULL) : NULL;
+    static const char join[] = "{\"event\":\"join\",";
+    struct history *h = arg;
+    json_t *o;
 
+    if (line[n - 1] != '\n')
+        return;
+    if (n > sizeof join && !memcmp(line, join, sizeof join - 1)) { /* one for each rank */
+        h->is_done = 0;
+        return;
+    }
+    o = json_loadb(line, n, 0, NULL);
     if (o)
-        history_put_event(arg, o);
+        history_put_event(h, o);
     json_decref(o);
 }
 

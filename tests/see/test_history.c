@@ -123,6 +123,24 @@ static void test_epochs(void **state)
     history_fini(&h);
 }
 
+static void test_joins(void **state)
+{
+    struct history h;
+
+    (void)state;
+    write_text("events.jsonl", "{\"event\":\"done\",\"step\":1}\n"
+                               "{\"event\":\"join\",\"time\":1.5,\"rank\":3}\n");
+    h = read_run();
+    assert_false(h.is_done); /* the run goes on */
+    assert_int_equal(h.n_marks, 0);
+    history_fini(&h);
+    write_text("events.jsonl", "{\"event\":\"done\",\"step\":1}\n"
+                               "{\"event\":\"join\",\"time\":1.5,\"rank\":3}");
+    h = read_run();
+    assert_true(h.is_done); /* the torn line does not count */
+    history_fini(&h);
+}
+
 /* Events that were rotated away belong to the run, and come before the others. */
 static void test_rotated(void **state)
 {
@@ -255,8 +273,9 @@ static void test_heard(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_nothing), TEST(test_rows), TEST(test_epochs), TEST(test_rotated),
-        TEST(test_both),    TEST(test_long), TEST(test_heard),  TEST(test_unreadable),
+        TEST(test_nothing), TEST(test_rows),    TEST(test_epochs),
+        TEST(test_joins),   TEST(test_rotated), TEST(test_both),
+        TEST(test_long),    TEST(test_heard),   TEST(test_unreadable),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
