@@ -63,7 +63,8 @@ struct coll_span coll_span(int64_t n, int count, int i);
  *
  * Each queues its work for the channel's comm thread and returns a ticket, > 0 and rising within
  * the channel, for coll_wait.  It blocks only while COLL_RING collectives of the channel are
- * outstanding.
+ * outstanding.  A small sum among ranks that share memory is left to coll_wait, if it comes alone
+ * and on the urgent channel, or without a tag; other ranks do not wait for that.
  *
  * x     n elements of `dtype`, contiguous; n may be 0.  Where elements are summed: DTYPE_F32,
  *       DTYPE_F64, DTYPE_BF16 or DTYPE_F16; else any dtype.
@@ -161,7 +162,7 @@ int coll_allgather(struct coll *c, const void *mine, size_t n_bytes, void *all, 
 enum coll_moment { COLL_BEGINS, COLL_ENDS, COLL_FAILS };
 
 /* Have `watch` called when each collective with a tag >= 0 begins and ends.  It is called on the
- * thread that runs the collective.  Each channel has its own thread, but two calls never overlap.
+ * thread that runs the collective: its channel's, or the engine's.  Two calls never overlap.
  * The function must not block, nor call coll functions.  Set it before the first collective; NULL:
  * no function is called. */
 void coll_watch(struct coll *c,
@@ -183,7 +184,7 @@ void coll_free(struct coll *c);
 
 struct coll_stats {
     int64_t wait_ns;     /* time that callers were blocked: communication not hidden by computing */
-    int64_t busy_ns;     /* time the comm threads were inside collectives, waiting included */
+    int64_t busy_ns;     /* time threads were inside collectives, waiting included */
     int64_t n_bytes;     /* payload handed to completed collectives (not what travelled) */
     int64_t n_calls;     /* collectives completed */
     int64_t n_strangers; /* connections to this rank that did not prove to belong to a rank */

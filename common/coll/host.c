@@ -56,7 +56,8 @@ static void run_next(struct host_lane *l)
     int64_t t1;
     int rc;
 
-    coll_tell(&h->base, job.tag, COLL_BEGINS, t0);
+    if (!job.has_begun)
+        coll_tell(&h->base, job.tag, COLL_BEGINS, t0);
     rc = run_unlocked(h, &job);
     t1 = clock_mono_ns();
     h->stats.busy_ns += t1 - t0;
@@ -78,7 +79,7 @@ static void *comm_main(void *arg)
 
     pthread_mutex_lock(&h->lock);
     for (;;) {
-        if (l->completed < l->queued)
+        if (l->completed < l->queued && !l->is_left)
             run_next(l);
         else if (h->stop)
             break;
@@ -99,6 +100,10 @@ static void host_wait_for(struct host_lane *l, int64_t number)
     if (l->completed >= number)
         return;
     t0 = clock_mono_ns();
+    if (l->is_left) { /* it stays so until then, and the comm thread leaves it alone */
+        run_next(l);
+        l->is_left = 0;
+    }
     while (l->completed < number)
         pthread_cond_wait(&l->done, &l->host->lock);
     l->host->stats.wait_ns += clock_mono_ns() - t0;
@@ -130,7 +135,41 @@ static void complete_alone(struct host_lane *l, const struct coll_job *job)
     h->stats.n_bytes += (int64_t)job->n_bytes;
 }
 
-static int queue_locked(struct host_lane *l, const struct coll_job *job, struct err *err)
+/* Have the comm thread run what is queued, also what was left to the engine's thread. */
+static void host_call_thread(struct host_lane *l)
+{
+    l->is_left = 0;
+    pthread_cond_signal(&l->work);
+}
+
+/* 1: the collective may be left to the engine's thread, if it can be begun: none is outstanding
+ * before it, and nothing but a wait asks for its end.  (A watcher of bulk collectives may.) */
+static int may_be_left(const struct host_lane *l, const struct coll_job *job)
+{
+    return l->host->ops->begin && l->completed == l->queued &&
+           (job->channel == COLL_URGENT || job->tag == COLL_TAG_NONE);
+}
+
+/* Begin the collective, if the kind can.  The lock is held, and released meanwhile. */
+static void host_begin(struct host_lane *l, struct coll_job *job)
+{
+    struct coll_host *h = l->host;
+    struct err err;
+    int rc;
+
+    pthread_mutex_unlock(&h->lock);
+    rc = h->ops->begin(h, job, &err);
+    pthread_mutex_lock(&h->lock);
+    if (rc < 0 && h->aborted)
+        rc = host_canceled(&err);
+    if (rc < 0)
+        host_fail(h, &err);
+    job->has_begun = rc > 0;
+    if (job->has_begun)
+        coll_tell(&h->base, job->tag, COLL_BEGINS, clock_mono_ns());
+}
+
+static int queue_locked(struct host_lane *l, struct coll_job *job, struct err *err)
 {
     struct coll_host *h = l->host;
 
@@ -148,9 +187,14 @@ static int queue_locked(struct host_lane *l, const struct coll_job *job, struct 
         complete_alone(l, job);
         return 0;
     }
+    if (may_be_left(l, job))
+        host_begin(l, job);
     l->queued++;
     l->jobs[l->queued % COLL_RING] = *job;
-    pthread_cond_signal(&l->work);
+    if (job->has_begun)
+        l->is_left = 1;
+    else
+        host_call_thread(l);
     return 0;
 }
 
@@ -158,10 +202,11 @@ static int64_t host_queue(struct coll *c, const struct coll_job *job, struct err
 {
     struct coll_host *h = (struct coll_host *)c;
     struct host_lane *l = &h->lane[job->channel];
+    struct coll_job mine = *job;
     int64_t ticket;
 
     pthread_mutex_lock(&h->lock);
-    ticket = queue_locked(l, job, err);
+    ticket = queue_locked(l, &mine, err);
     if (ticket == 0)
         ticket = coll_ticket(job->channel, l->queued);
     pthread_mutex_unlock(&h->lock);
@@ -226,8 +271,10 @@ static void coll_host_free(struct coll *c)
     int pending = 0;
 
     pthread_mutex_lock(&h->lock);
-    for (int ch = 0; ch < COLL_CHANNELS; ch++)
+    for (int ch = 0; ch < COLL_CHANNELS; ch++) {
         pending |= h->lane[ch].completed < h->lane[ch].queued;
+        h->lane[ch].is_left = 0;
+    }
     h->stop = 1;
     wake_all(h);
     pthread_mutex_unlock(&h->lock);

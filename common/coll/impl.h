@@ -26,6 +26,7 @@ struct coll_job {
     enum coll_channel channel;
     enum dtype dtype; /* not used by ALLGATHER */
     int blocks;       /* 1: its caller waits for it at once */
+    int has_begun;    /* 1: host_ops->begin has begun it (coll/host.h) */
     int root;         /* BROADCAST */
     int to, from;     /* EXCHANGE; -1: no rank */
     int64_t n;        /* elements of x */

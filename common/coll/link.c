@@ -41,7 +41,7 @@ struct link *link_new(struct link_parts parts, int64_t timeout_ms)
 {
     const struct timeval tv = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
     const int yes = 1, sndbuf = LINK_SNDBUF, fd = parts.fd;
-    struct link *k = parts.shm      ? link_over_shm(parts.shm)
+    struct link *k = parts.shm      ? link_over_shm(parts.shm, parts.patience)
                      : parts.fabric ? link_over_fabric(parts.fabric,
                                                        (enum coll_channel)parts.channel, parts.rank)
                      : parts.ssl    ? link_over_tls(parts.ssl)
@@ -92,6 +92,11 @@ void link_shut(struct link *k)
 }
 
 int link_is_shared(const struct link *k) { return k->ops == &link_shm_ops; }
+
+int link_has_room(const struct link *k, size_t n_bytes)
+{
+    return k->ops->has_room && k->ops->has_room(k, n_bytes);
+}
 
 int link_is_gone(const struct link *k)
 {

@@ -35,6 +35,7 @@ enum { LINK_KEY_BYTES = 1 << 30 };
 int link_window(uint32_t *out, struct err *err);
 
 struct fabric;
+struct patience;
 
 /* The parts that a link is made of. */
 struct link_parts {
@@ -42,6 +43,7 @@ struct link_parts {
     SSL *ssl;        /* on fd; NULL: the link is not encrypted */
     struct shm *shm; /* shared memory that carries all bytes, while fd only shows when the peer is
                         gone; NULL: fd carries the bytes */
+    struct patience *patience; /* borrowed; not NULL if there is a shm */
     struct fabric *fabric; /* borrowed; carries all bytes if there is no shm, as shm does; NULL: no
                               fabric does */
     int channel, rank;     /* on the fabric: the link's, the peer's */
@@ -61,6 +63,8 @@ int link_flush(struct link *k, struct err *err);
 
 void link_shut(struct link *k);           /* make all calls fail, here and at the peer */
 int link_is_shared(const struct link *k); /* its bytes go through shared memory */
+/* 1: a send of so many bytes does not block; 0: it may. */
+int link_has_room(const struct link *k, size_t n_bytes);
 int link_is_gone(const struct link *k); /* the peer has closed its side, or link_shut was called */
 
 #endif

@@ -15,6 +15,7 @@ struct link_ops {
     /* Both move all bytes, and block until they have: see link_send and link_recv. */
     int (*send)(struct link *k, const void *data, size_t n_bytes, struct err *err);
     int (*recv)(struct link *k, void *to, size_t n_bytes, struct err *err);
+    int (*has_room)(const struct link *k, size_t n_bytes); /* see link_has_room; NULL: always 0 */
     int (*flush)(struct link *k,
                  struct err *err); /* see link_flush; NULL: there is nothing to do */
     void (*shut)(struct link *k); /* end waits that the socket does not end; NULL: there are none */
@@ -30,7 +31,7 @@ struct link {
 /* A new link of each form, without its socket and timeout.  They take what they are given. */
 struct link *link_over_socket(void);
 struct link *link_over_tls(SSL *ssl);
-struct link *link_over_shm(struct shm *shm);
+struct link *link_over_shm(struct shm *shm, struct patience *patience);
 
 extern const struct link_ops link_shm_ops;
 

@@ -8,6 +8,7 @@
 #include <pthread.h>
 
 #include "coll/links.h"
+#include "coll/patience.h"
 #include "coll/shake.h"
 
 struct place {
@@ -37,6 +38,8 @@ struct links {
     struct pollfd *fds;
     size_t n_fds;
     int64_t rest_until_ns;
+
+    struct patience patience[COLL_CHANNELS]; /* of each channel's links */
 
     pthread_mutex_t lock; /* guards all that follows */
     pthread_cond_t changed;

@@ -83,6 +83,7 @@ static void links_thread_take_place(struct links *l, struct attempt *a)
     parts.fabric = l->fabric;
     parts.channel = (int)k->channel;
     parts.rank = r;
+    parts.patience = &l->patience[k->channel];
     link = link_new(parts, l->timeout_ms);
     pthread_mutex_lock(&l->lock);
     if (is_tls)

@@ -20,6 +20,9 @@
  * bytes; otherwise it is scattered and gathered (two rounds). */
 enum { EXCHANGE_MAX = 64 << 10 };
 
+/* So many bytes are summed faster than another thread is woken. */
+enum { BEGIN_MAX = 16 << 10 };
+
 /* Sums are made in the first half of the landing space; each summand arrives in the second. */
 static uint8_t *mesh_summand(const struct mesh *m) { return m->land + m->piece; }
 
@@ -140,10 +143,24 @@ static int mesh_scatter(struct mesh *m, const struct coll_job *job, struct err *
     return rc < 0 ? rc : mesh_collect(m, job, count - 1, count, err);
 }
 
+int mesh_can_begin(const struct mesh *m, const struct coll_job *job)
+{
+    return job->what == COLL_ALLREDUCE && m->size <= MESH_ALL_PAIRS && job->n > 0 &&
+           job->n_bytes <= BEGIN_MAX && job->n_bytes <= m->piece &&
+           job->n_bytes <= EXCHANGE_MAX / ((size_t)m->size - 1);
+}
+
+int mesh_begin(struct mesh *m, const struct coll_job *job, struct err *err)
+{
+    return send_all(m, job->x, job->n_bytes, err);
+}
+
 static int mesh_allreduce(struct mesh *m, const struct coll_job *job, struct err *err)
 {
     if (job->n == 0)
         return 0;
+    if (job->has_begun)
+        return mesh_fold(m, job, (struct coll_part){job->x, job->n_bytes}, err);
     if (m->size > MESH_ALL_PAIRS)
         return sparse_allreduce(m, job, err);
     size_t peers = (size_t)m->size - 1;

@@ -28,7 +28,7 @@
  * More ranks have links with their neighbours in a ring and in a tree (coll/sparse.h), and with
  * those ranks with which an all-to-all or an exchange has asked for one.
  *
- * Threads: one mesh belongs to one channel, whose thread runs its collectives one after another.
+ * Threads: one mesh belongs to one channel, whose collectives run one after another.
  * Errors:  those of `send` and `recv`. */
 #ifndef COLL_MESH_H
 #define COLL_MESH_H
@@ -67,6 +67,13 @@ int mesh_is_near(const struct layout *l, int a, int b);
 
 /* The size of m->land in bytes.  All other members of m must be set. */
 size_t mesh_land_bytes(const struct mesh *m);
+
+/* 1: this is a small all-reduce, whose one round mesh_begin can begin. */
+int mesh_can_begin(const struct mesh *m, const struct coll_job *job);
+
+/* Send x to all other ranks, which then need nothing more from this one.  mesh_run, with
+ * job->has_begun, only receives and sums. */
+int mesh_begin(struct mesh *m, const struct coll_job *job, struct err *err);
 
 /* Run one collective to its end, blocking. */
 int mesh_run(struct mesh *m, const struct coll_job *job, struct err *err);

@@ -32,7 +32,6 @@
 enum {
     LINE = 64,        /* bytes of a cache line: the two sides write different ones */
     CHUNK = 32 << 10, /* bytes copied before the other side may use them */
-    LOOKS = 64,       /* how often a side looks again before it sleeps */
 };
 
 /* Each side writes its own one of these, and reads the other's. */
@@ -77,13 +76,6 @@ static void shm_moved(const struct side *self, struct side *other)
     }
 }
 
-static void processor_rests(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#endif
-}
-
 /* Side `self` waits until `other` is at `wanted`. */
 static void shm_wait_for(const struct shm *s, struct side *self, const struct side *other,
                          uint64_t wanted, int64_t timeout_ns)
@@ -92,11 +84,6 @@ static void shm_wait_for(const struct shm *s, struct side *self, const struct si
                                 .tv_nsec = timeout_ns % 1000000000};
     uint32_t bell;
 
-    for (int i = 0; i < LOOKS; i++) {
-        if (atomic_load_explicit(&other->at, memory_order_acquire) >= wanted)
-            return;
-        processor_rests();
-    }
     bell = atomic_load(&self->bell);
     atomic_store(&self->note, wanted);
     if (atomic_load(&other->at) < wanted && !shm_is_closed(s))
@@ -181,9 +168,22 @@ ssize_t shm_recv(struct shm *s, void *to, size_t n_bytes)
     return (ssize_t)got;
 }
 
-int shm_has_bytes(const struct shm *s)
+int shm_has_room(const struct shm *s, size_t n_bytes)
 {
-    return atomic_load(&s->in->writer.at) != atomic_load(&s->in->reader.at);
+    const struct ring *r = s->out;
+    const uint64_t unread = atomic_load_explicit(&r->writer.at, memory_order_relaxed) -
+                            atomic_load_explicit(&r->reader.at, memory_order_acquire);
+
+    return unread <= SHM_RING && SHM_RING - unread >= n_bytes;
+}
+
+int shm_has_bytes(const struct shm *s, size_t n_bytes)
+{
+    const struct ring *r = s->in;
+
+    return atomic_load_explicit(&r->writer.at, memory_order_acquire) -
+               atomic_load_explicit(&r->reader.at, memory_order_relaxed) >=
+           n_bytes;
 }
 
 /* ---- life ---- */

@@ -35,7 +35,9 @@ int shm_attach(int fd, struct shm **out, struct err *err);
 ssize_t shm_send(struct shm *s, const void *data, size_t n_bytes);
 ssize_t shm_recv(struct shm *s, void *to, size_t n_bytes);
 
-int shm_has_bytes(const struct shm *s); /* 1: there is something to receive */
+/* 1: n_bytes, at most a whole ring, can be sent, or received. */
+int shm_has_room(const struct shm *s, size_t n_bytes);
+int shm_has_bytes(const struct shm *s, size_t n_bytes);
 
 /* Sleep until n_bytes (at most a whole ring) can be sent, or received.  Also returns when one side
  * has called shm_close, or after timeout_ns; and it may return earlier. */

@@ -28,8 +28,8 @@
 struct net {
     struct mesh mesh;
     struct tcp *tcp;
-    struct link **link; /* [size]: links that this channel has used; only its comm thread reads
-                           them */
+    struct link **link; /* [size]: links that this channel has used; only the thread that runs its
+                           collectives reads them */
     void *land;
 };
 
@@ -142,6 +142,20 @@ static int tcp_run(struct coll_host *h, const struct coll_job *job, struct err *
     return rc == 0 && net->tcp->is_over_fabric ? net_flush(net, err) : rc;
 }
 
+/* A collective can be begun if no send would block. */
+static int tcp_begin(struct coll_host *h, const struct coll_job *job, struct err *err)
+{
+    struct net *net = &of_host(h)->net[job->channel];
+    const struct mesh *m = &net->mesh;
+
+    if (!mesh_can_begin(m, job))
+        return 0;
+    for (int r = 0; r < m->size; r++)
+        if (r != m->rank && (!net->link[r] || !link_has_room(net->link[r], job->n_bytes)))
+            return 0;
+    return mesh_begin(&net->mesh, job, err) < 0 ? err->code : 1;
+}
+
 static void tcp_interrupt(struct coll_host *h)
 {
     if (of_host(h)->links)
@@ -175,6 +189,7 @@ static void tcp_stats(struct coll_host *h, struct coll_stats *out)
 }
 
 static const struct host_ops tcp_ops = {.name = "tcp",
+                                        .begin = tcp_begin,
                                         .run = tcp_run,
                                         .interrupt = tcp_interrupt,
                                         .free = tcp_free,

@@ -396,7 +396,8 @@ static void local_free(struct coll_host *h)
     free(of_host(h));
 }
 
-static const struct host_ops local_ops = {"local", local_run, local_interrupt, local_free};
+static const struct host_ops local_ops = {
+    .name = "local", .run = local_run, .interrupt = local_interrupt, .free = local_free};
 
 static int take_seat(struct coll_group *g, int rank, struct err *err)
 {

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "coll/link.h"
 #include "coll/mesh.h"
+#include "coll/patience.h"
 #include "coll/samehost.h"
 #include "coll/shm.h"
 #include "coll/tcp.h"
@@ -25,6 +26,7 @@ enum { LONG_MS = 100000, TOTAL = 3 << 20 };
 /* Two links that share memory, whose descriptor stays open. */
 struct pair {
     struct link *link[2];
+    struct patience patience[2];
     int fd;
 };
 
@@ -34,11 +36,14 @@ static void pair_new(struct pair *p, int64_t timeout_ms)
     struct err err;
     int sockets[2];
 
+    memset(p->patience, 0, sizeof p->patience);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
     assert_int_equal(shm_new(&shm[0], &p->fd, &err), 0);
     assert_int_equal(shm_attach(p->fd, &shm[1], &err), 0);
     for (int i = 0; i < 2; i++)
-        p->link[i] = link_new((struct link_parts){.fd = sockets[i], .shm = shm[i]}, timeout_ms);
+        p->link[i] = link_new(
+            (struct link_parts){.fd = sockets[i], .shm = shm[i], .patience = &p->patience[i]},
+            timeout_ms);
 }
 
 static void pair_free(struct pair *p)
