@@ -63,8 +63,8 @@ struct coll_span coll_span(int64_t n, int count, int i);
  *
  * Each queues its work for the channel's comm thread and returns a ticket, > 0 and rising within
  * the channel, for coll_wait.  It blocks only while COLL_RING collectives of the channel are
- * outstanding.  A small sum among ranks that share memory is left to coll_wait, if it comes alone
- * and on the urgent channel, or without a tag; other ranks do not wait for that.
+ * outstanding.  A small sum among few ranks is left to coll_wait, if it comes alone and on the
+ * urgent channel, or without a tag; other ranks do not wait for that.
  *
  * x     n elements of `dtype`, contiguous; n may be 0.  Where elements are summed: DTYPE_F32,
  *       DTYPE_F64, DTYPE_BF16 or DTYPE_F16; else any dtype.

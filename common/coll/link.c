@@ -41,6 +41,8 @@ struct link *link_new(struct link_parts parts, int64_t timeout_ms)
 {
     const struct timeval tv = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
     const int yes = 1, sndbuf = LINK_SNDBUF, fd = parts.fd;
+    int granted = 0;
+    socklen_t len = sizeof granted;
     struct link *k = parts.shm      ? link_over_shm(parts.shm, parts.patience)
                      : parts.fabric ? link_over_fabric(parts.fabric,
                                                        (enum coll_channel)parts.channel, parts.rank)
@@ -54,6 +56,8 @@ struct link *link_new(struct link_parts parts, int64_t timeout_ms)
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &sndbuf, sizeof sndbuf);
+    if (getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &granted, &len) == 0)
+        k->n_buffer = (size_t)granted;
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof tv);
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof tv);
     return k;

@@ -26,6 +26,7 @@ struct link {
     const struct link_ops *ops;
     int fd;
     int64_t timeout_ns; /* 0: none */
+    size_t n_buffer;    /* bytes of the socket's send buffer */
 };
 
 /* A new link of each form, without its socket and timeout.  They take what they are given. */

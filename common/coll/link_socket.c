@@ -2,6 +2,8 @@
  *
  * The kernel wakes a call that waits when the peer ends, and after the socket's timeout. */
 #include <errno.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "base/alloc.h"
@@ -43,7 +45,18 @@ static int socket_recv(struct link *k, void *to, size_t n_bytes, struct err *err
     return 0;
 }
 
-static const struct link_ops link_socket_ops = {.send = socket_send, .recv = socket_recv};
+/* A message is copied into the send buffer, if that has room beside what the peer has not
+ * acknowledged.  A quarter of the buffer's size is surely for bytes; the kernel takes some itself.
+ */
+static int socket_has_room(const struct link *k, size_t n_bytes)
+{
+    int waiting = 0;
+
+    return ioctl(k->fd, SIOCOUTQ, &waiting) == 0 && (size_t)waiting + n_bytes <= k->n_buffer / 4;
+}
+
+static const struct link_ops link_socket_ops = {
+    .send = socket_send, .recv = socket_recv, .has_room = socket_has_room};
 
 struct link *link_over_socket(void)
 {

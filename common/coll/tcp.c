@@ -24,12 +24,15 @@
 #include "coll/links.h"
 #include "coll/mesh.h"
 
+/* A sum is begun over so many sockets at most.  With all ranks on two cores, 64 bytes then take 0.6
+ * of their time among 2 ranks, 0.9 among 4, and 1.03 among 6. */
+enum { BEGIN_SOCKETS = 3 };
+
 /* The links as one channel uses them: mesh's transport. */
 struct net {
     struct mesh mesh;
     struct tcp *tcp;
-    struct link **link; /* [size]: links that this channel has used; only the thread that runs its
-                           collectives reads them */
+    struct link **link; /* [size]: links that it has used, for the thread that runs the channel */
     void *land;
 };
 
@@ -147,12 +150,17 @@ static int tcp_begin(struct coll_host *h, const struct coll_job *job, struct err
 {
     struct net *net = &of_host(h)->net[job->channel];
     const struct mesh *m = &net->mesh;
+    int n_sockets = 0;
 
     if (!mesh_can_begin(m, job))
         return 0;
-    for (int r = 0; r < m->size; r++)
-        if (r != m->rank && (!net->link[r] || !link_has_room(net->link[r], job->n_bytes)))
+    for (int i = 1; i < m->size; i++) {
+        const struct link *k = net->link[(m->rank + i) % m->size];
+
+        n_sockets += k && !link_is_shared(k);
+        if (!k || !link_has_room(k, job->n_bytes) || n_sockets > BEGIN_SOCKETS)
             return 0;
+    }
     return mesh_begin(&net->mesh, job, err) < 0 ? err->code : 1;
 }
 

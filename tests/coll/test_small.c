@@ -2,22 +2,24 @@
  * of each other; and a rank that has queued one, and does not wait yet, holds up nobody. */
 #include "../test.h"
 
+#include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "coll/host.h"
+#include "coll/link.h"
 #include "coll/patience.h"
 #include "ranks.h"
 
 enum { LONG_S = 100, ROUNDS = 60, BYTES_MAX = 80 << 10 };
 
-static const enum transport shared[] = {OVER_SHM_THREADS, OVER_SHM_FORK};
+static const enum transport quick[] = {OVER_SHM_THREADS, OVER_SHM_FORK, OVER_TCP_THREADS};
 
 /* ---- bits ---- */
 
@@ -89,10 +91,9 @@ static int laps(struct coll *c, const void *arg, struct verdict *v)
 static void test_laps(void **state)
 {
     (void)state;
-    for (size_t t = 0; t < ARRAY_LEN(shared); t++)
+    for (size_t t = 0; t < ARRAY_LEN(quick); t++)
         for (int size = 1; size <= RANKS_MAX; size++)
-            assert_int_equal(run_ranks(shared[t], size, 0, laps, NULL), 0);
-    assert_int_equal(run_ranks(OVER_TCP_THREADS, 3, 0, laps, NULL), 0);
+            assert_int_equal(run_ranks(quick[t], size, 0, laps, NULL), 0);
 }
 
 /* ---- ranks that do not wait yet ---- */
@@ -119,10 +120,10 @@ static int late_waiter(struct coll *c, const void *arg, struct verdict *v)
 static void test_late_waiter(void **state)
 {
     (void)state;
-    for (size_t t = 0; t < ARRAY_LEN(shared); t++)
+    for (size_t t = 0; t < ARRAY_LEN(quick); t++)
         for (int64_t tag = COLL_TAG_NONE; tag <= 7; tag += 8)
             for (int size = 2; size <= RANKS_MAX; size += 3)
-                assert_int_equal(run_ranks(shared[t], size, 0, late_waiter, &tag), 0);
+                assert_int_equal(run_ranks(quick[t], size, 0, late_waiter, &tag), 0);
 }
 
 struct seen {
@@ -194,10 +195,10 @@ static int freed(struct coll *c, const void *arg, struct verdict *v)
 static void test_without_a_waiter(void **state)
 {
     (void)state;
-    for (size_t t = 0; t < ARRAY_LEN(shared); t++) {
-        assert_int_equal(run_ranks(shared[t], 3, 0, watched, NULL), 0);
-        assert_int_equal(run_ranks(shared[t], 3, 0, queued_behind, NULL), 0);
-        assert_int_equal(run_ranks(shared[t], 2, 0, freed, NULL), 0);
+    for (size_t t = 0; t < ARRAY_LEN(quick); t++) {
+        assert_int_equal(run_ranks(quick[t], 3, 0, watched, NULL), 0);
+        assert_int_equal(run_ranks(quick[t], 3, 0, queued_behind, NULL), 0);
+        assert_int_equal(run_ranks(quick[t], 2, 0, freed, NULL), 0);
     }
 }
 
@@ -245,9 +246,76 @@ static void test_ends(void **state)
 {
     (void)state;
     for (enum end how = KILLED; how <= OWN_ABORT; how++)
-        for (int size = 2; size <= RANKS_MAX; size += 3)
-            assert_int_equal(
-                run_ranks(OVER_SHM_FORK, size, how == KILLED ? SIGKILL : 0, ends, &how), 0);
+        for (int size = 2; size <= RANKS_MAX; size += 3) {
+            const int may_die = how == KILLED ? SIGKILL : 0;
+
+            assert_int_equal(run_ranks(OVER_SHM_FORK, size, may_die, ends, &how), 0);
+            if (size == 2)
+                assert_int_equal(run_ranks(OVER_TCP_FORK, size, may_die, ends, &how), 0);
+        }
+}
+
+/* ---- room ---- */
+
+/* Two ends of one connection by TCP. */
+static void tcp_pair(int fd[2])
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof at;
+    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_int_equal(bind(listener, (struct sockaddr *)&at, len), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &len), 0);
+    fd[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd[0], (struct sockaddr *)&at, len), 0);
+    fd[1] = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    assert_true(fd[1] >= 0);
+    close(listener);
+}
+
+/* While a link says that it has room, a send does not block, although the peer reads nothing. */
+static void room(struct link *from, struct link *to)
+{
+    static uint8_t x[16 << 10];
+    struct err err;
+    int n = 0;
+
+    for (; n < 10000 && link_has_room(from, sizeof x); n++)
+        if (link_send(from, x, sizeof x, &err) < 0)
+            fail_msg("message %d: %s", n, err.msg);
+    assert_true(n >= 4 && n < 10000);
+    for (int i = 0; i < n; i++)
+        assert_int_equal(link_recv(to, x, sizeof x, &err), 0);
+}
+
+static void test_room(void **state)
+{
+    const int64_t some_ms = 2000;
+    struct patience patience = {0};
+    struct link *k[2];
+    struct shm *shm[2];
+    struct err err;
+    int fd[2], memory;
+
+    (void)state;
+    for (int is_shared = 0; is_shared < 2; is_shared++) {
+        tcp_pair(fd);
+        if (is_shared) {
+            assert_int_equal(shm_new(&shm[0], &memory, &err), 0);
+            assert_int_equal(shm_attach(memory, &shm[1], &err), 0);
+            close(memory);
+        }
+        for (int i = 0; i < 2; i++)
+            k[i] = link_new((struct link_parts){.fd = fd[i],
+                                                .shm = is_shared ? shm[i] : NULL,
+                                                .patience = &patience},
+                            some_ms);
+        room(k[0], k[1]);
+        room(k[1], k[0]);
+        for (int i = 0; i < 2; i++)
+            link_free(k[i]);
+    }
 }
 
 /* ---- patience ---- */
@@ -292,8 +360,11 @@ static void test_patience(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_patience),    cmocka_unit_test(test_laps),
-        cmocka_unit_test(test_late_waiter), cmocka_unit_test(test_without_a_waiter),
+        cmocka_unit_test(test_room),
+        cmocka_unit_test(test_patience),
+        cmocka_unit_test(test_laps),
+        cmocka_unit_test(test_late_waiter),
+        cmocka_unit_test(test_without_a_waiter),
         cmocka_unit_test(test_ends),
     };
 
