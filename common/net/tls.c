@@ -189,19 +189,27 @@ static void tls_on_ended(void *arg, const struct err *why)
     tls_over(t, &err);
 }
 
+static void drop_ssl(struct tls *t)
+{
+    SSL_free(t->ssl);
+    t->ssl = NULL;
+}
+
 static void tls_on_gone(void *arg)
 {
     struct tls *t = arg;
 
     while (t->first)
         drop_first(t);
-    SSL_free(t->ssl);
-    t->ssl = NULL;
+    drop_ssl(t);
     buf_fini(&t->head);
     buf_fini(&t->out);
     t->events->stream.gone(t->arg);
 }
 
+/* A peer that was told of the end keeps its SSL object until the stream is gone.  Where thousands
+ * are told, memory that is freed in between makes each buffer for the next one take longer: the
+ * heap's free pieces are sorted. */
 void tls_close(struct tls *t, int linger_ms)
 {
     int is_polite =
@@ -216,8 +224,8 @@ void tls_close(struct tls *t, int linger_ms)
         tls_flush(t, &err);
     }
     t->is_broken = 1; /* nothing more can be said */
-    SSL_free(t->ssl); /* at once: it has 40 KiB, and the peer may be slow to close */
-    t->ssl = NULL;
+    if (!is_polite)
+        drop_ssl(t); /* at once: it has up to 40 KiB, and a stranger may be slow to close */
     stream_close(&t->stream, linger_ms);
 }
 
