@@ -51,8 +51,9 @@ static int run_unlocked(struct coll_host *h, const struct coll_job *job)
 static void run_next(struct host_lane *l)
 {
     struct coll_host *h = l->host;
-    const int64_t number = l->completed + 1, t0 = clock_mono_ns();
+    const int64_t number = l->completed + 1;
     const struct coll_job job = l->jobs[number % COLL_RING];
+    const int64_t t0 = job.has_begun ? job.begun_ns : clock_mono_ns();
     int64_t t1;
     int rc;
 
@@ -157,6 +158,7 @@ static void host_begin(struct host_lane *l, struct coll_job *job)
     struct err err;
     int rc;
 
+    job->begun_ns = clock_mono_ns();
     pthread_mutex_unlock(&h->lock);
     rc = h->ops->begin(h, job, &err);
     pthread_mutex_lock(&h->lock);
@@ -165,8 +167,10 @@ static void host_begin(struct host_lane *l, struct coll_job *job)
     if (rc < 0)
         host_fail(h, &err);
     job->has_begun = rc > 0;
-    if (job->has_begun)
-        coll_tell(&h->base, job->tag, COLL_BEGINS, clock_mono_ns());
+    if (job->has_begun) {
+        coll_tell(&h->base, job->tag, COLL_BEGINS, job->begun_ns);
+        h->stats.wait_ns += clock_mono_ns() - job->begun_ns;
+    }
 }
 
 static int queue_locked(struct host_lane *l, struct coll_job *job, struct err *err)

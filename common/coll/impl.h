@@ -27,6 +27,7 @@ struct coll_job {
     enum dtype dtype; /* not used by ALLGATHER */
     int blocks;       /* 1: its caller waits for it at once */
     int has_begun;    /* 1: host_ops->begin has begun it (coll/host.h) */
+    int64_t begun_ns; /* when, then */
     int root;         /* BROADCAST */
     int to, from;     /* EXCHANGE; -1: no rank */
     int64_t n;        /* elements of x */

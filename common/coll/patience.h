@@ -5,7 +5,8 @@
  * within a microsecond; to sleep and be woken takes several times as long.  But a thread that
  * computes keeps a yielded processor for milliseconds, where a sleeper is woken sooner; and long
  * yielding wastes power.  So after a try that failed, or that took long, a thread only looks and
- * sleeps for PATIENCE_REST times as long: such tries take at most 2 % of its time.
+ * sleeps for PATIENCE_REST times as long: such tries take at most 2 % of its time.  Tries that
+ * succeed are not bounded: they use up processor time where nobody else wants the processor.
  *
  * Threads: any; one that rests makes the others of the struct rest, too. */
 #ifndef COLL_PATIENCE_H

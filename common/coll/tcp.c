@@ -1,9 +1,10 @@
 /* tcp - the kind of coll whose ranks are processes: endpoints, connecting, and the algorithms of
  * coll/mesh over the links of coll/links.
  *
- * The comm thread that runs a collective does the sending and receiving itself, on blocking
- * sockets. Most libraries hand each message over to an event thread, which costs more than a small
- * message takes.  tests/bench/RESULTS.md has the figures. */
+ * The thread that runs a collective does the sending and receiving itself, on blocking sockets: the
+ * comm thread, or for some small sums the engine's (coll/host.h).  Most libraries hand each message
+ * over to an event thread, which costs more than a small message takes.  tests/bench/RESULTS.md has
+ * the figures. */
 #include "coll/tcp.h"
 
 #include <errno.h>
@@ -25,7 +26,7 @@
 #include "coll/mesh.h"
 
 /* A sum is begun over so many sockets at most.  With all ranks on two cores, 64 bytes then take 0.6
- * of their time among 2 ranks, 0.9 among 4, and 1.03 among 6. */
+ * of their time among 2 ranks, and about as long as before among 4; more ranks gain nothing. */
 enum { BEGIN_SOCKETS = 3 };
 
 /* The links as one channel uses them: mesh's transport. */

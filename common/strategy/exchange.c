@@ -66,7 +66,7 @@ void exchange_recut(struct exchange *x, int n_buckets)
 }
 
 /* The exchange's function for coll_watch: the collective of tag `id` begins or ends.  It runs on
- * the thread of the collective's channel. */
+ * the thread of the collective's channel, or on the engine's if that ends the sum itself. */
 static void exchange_follow(void *arg, int64_t id, enum coll_moment moment, int64_t now_ns)
 {
     struct exchange *x = arg;

@@ -4,8 +4,8 @@
  * encrypted, through shared memory, or over libfabric's tcp;ofi_rxm, encrypted, or its shm: a line
  * for each size: bytes, median and least microseconds, and the microseconds of CPU time that rank 0
  * took for a sum.  Nothing is printed if there is no libfabric.  ROUNDS: at most so many of each
- * size.  BYTES: this size alone.  The time is what the caller sees, the hand-over to the comm
- * thread included. */
+ * size.  BYTES: this size alone.  The time is what the caller sees, a hand-over to the comm
+ * thread included.  The sums have no tag, unlike gradients', so small ones need no hand-over. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
