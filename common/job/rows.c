@@ -164,12 +164,10 @@ static const struct option train_rows[] = {
              "needs less memory. A rank with fewer samples computes as many parts as it has "
              "samples."},
     {"train.recompute", OPT_CHOICE, AT(train.recompute), "none", .choices = recomputes,
-     .help =
-         "What is dropped and computed again for its gradients. That needs less memory and more "
-         "time, and gives the same numbers. selective: results of activation functions, norms "
-         "and the like, which take little time. blocks: all that a block of the network "
-         "computes. Blocks are those of resnets, vits and gpts, and the residuals of "
-         "model.layers."},
+     .help = "With selective, the results of activation functions, norms and the like are dropped "
+             "and computed again for the gradients; with blocks, all that a block of the network "
+             "computes. That needs less memory and more time, and gives the same numbers. Blocks "
+             "are those of resnets, vits and gpts, and the residuals of model.layers."},
     {"train.max_steps", OPT_INT, AT(train.max_steps), "0", 0, 1e12, .unit = "steps",
      .flags = OPT_RESUME,
      .help = "Training stops after this many steps; with 0, when the epochs are done."},
