@@ -7,7 +7,7 @@
  * in memory if another block reads it: so the blocks' inputs stay.
  *
  * Selective: a value is dropped if its node takes few operations (OP_CHEAP) and the backward pass
- * has that node's inputs: it reads them for another reason, or they are dropped as well, or small.
+ * has that node's inputs: it reads them for another reason, or they are dropped as well.
  *
  * Every other value that the backward pass reads is made again just before its first use there, by
  * a copy of the node that made it; that node's inputs are made again in the same way.  plan.c then
@@ -78,22 +78,17 @@ static void find_reads(struct again *a)
     }
 }
 
-/* 1: the backward pass can have node n's input u: it reads u for another reason, or u is dropped,
- * too, or so small beside n's output v that it may stay for this.  Earlier values are decided. */
-static int recompute_has_input(const struct again *a, int u, int v)
-{
-    const struct graph *g = a->g;
-
-    return !is_temp(g, u) || !a->stays[u] || a->is_read[u] ||
-           (a->keeps_small && value_bytes(&g->value[u]) * SMALL <= value_bytes(&g->value[v]));
-}
-
-static int recompute_is_selected(const struct again *a, const struct node *n, int v)
+/* 1: the node is cheap, and the backward pass can have its inputs: it reads them for another
+ * reason, or they are dropped, too.  Earlier values are decided. */
+static int recompute_is_selected(const struct again *a, const struct node *n)
 {
     int all = (op_get(n->op)->flags & (OP_CHEAP | OP_ALIAS)) != 0;
 
-    for (int i = 0; i < n->n_in; i++)
-        all = all && recompute_has_input(a, n->in[i], v);
+    for (int i = 0; i < n->n_in; i++) {
+        const int u = n->in[i];
+
+        all = all && (!is_temp(a->g, u) || !a->stays[u] || a->is_read[u]);
+    }
     return all;
 }
 
@@ -101,7 +96,7 @@ static int recompute_must_stay(const struct again *a, const struct node *n, int 
 {
     if (recompute_has_effect(n) || (a->keeps_small && recompute_is_small(a->g, n, v)))
         return 1;
-    return a->g->recompute == GRAPH_RECOMPUTE_BLOCKS ? !n->block : !recompute_is_selected(a, n, v);
+    return a->g->recompute == GRAPH_RECOMPUTE_BLOCKS ? !n->block : !recompute_is_selected(a, n);
 }
 
 /* Find who makes each value, and decide for each whether it stays. */
