@@ -261,7 +261,7 @@ static void driver_options_init(struct driver_options *d, const struct server *s
         .n_epochs = j->train.epochs,
         .global_batch = j->train.global_batch,
         .max_steps = j->train.max_steps,
-        .stop_after = s->options->find_lr ? 0 : j->train.stop_after,
+        .stop_after = j->train.stop_after,
         .validate_every = j->train.validate_every,
         .checkpoint_every_epochs = j->checkpoint.every_epochs,
         .cluster = j->cluster,
