@@ -1,10 +1,9 @@
 /* tcp - the kind of coll whose ranks are processes: endpoints, connecting, and the algorithms of
  * coll/mesh over the links of coll/links.
  *
- * The thread that runs a collective does the sending and receiving itself, on blocking sockets: the
- * comm thread, or for some small sums the engine's (coll/host.h).  Most libraries hand each message
- * over to an event thread, which costs more than a small message takes.  tests/bench/RESULTS.md has
- * the figures. */
+ * The thread that runs a collective does the sending and receiving itself, on blocking sockets.
+ * Most libraries hand each message over to an event thread, which costs more than a small message
+ * takes.  tests/bench/RESULTS.md has the figures. */
 #include "coll/tcp.h"
 
 #include <errno.h>
