@@ -3,6 +3,7 @@
 
     strategies.py [--build DIR] [--models lenet,gpt] [--ranks 2,4] [--rates 1000,100]
                   [--hosts N] [--turns] [--only NAME,...] [--steps N] [--torch PYTHON] [--check]
+    strategies.py --exposed [the same options]  how much of a step waits for sums
 
 Each rank has a host of its own (--hosts N: so many hosts, with equal shares of the ranks): a
 network namespace, joined to a bridge by a pair of virtual interfaces, which tbf (tc) holds to the
@@ -11,11 +12,15 @@ host; with --turns the hosts take turns, so that no sum goes along the chain of 
 
   lenet  LeNet on MNIST, global batch 256, SGD with rate 0.2, until the mean loss of 20 steps is 0.4
   gpt    a GPT of 4 x 128 on Shakespeare's characters, 12 samples of 64, AdamW, until that is 2.5
+  gpt384 the same of 6 x 384 with 12 samples of 256, which --models must name
 
 How many steps a strategy needs does not depend on the rate, so it is found once, on one host.  The
 time of a step is the mean of --steps steps (48) at each rate, with the wait at the end.  The time
 to the loss is their product.  "pays below" is the rate at which a strategy takes as long as
 allreduce, if the time of a step is a + b/rate; a and b follow from the two slowest rates.
+
+--exposed gives the median step of --steps steps, and how much of it the engine waited for sums
+that the backward pass did not hide.
 
 --torch PYTHON runs PyTorch's side, too: DDP over gloo, alone and with its hooks for float16 and
 PowerSGD.  --check trains little, and only asks whether all figures are there.
@@ -47,6 +52,8 @@ MODELS = {
              "data.path": f"{DATA}/tinyshakespeare/input.txt", "data.tokenizer": "chars",
              "train.global_batch": 12, "optimizer.name": "adamw", "optimizer.lr": 0.001}, 2.5),
 }
+MODELS["gpt384"] = ({**MODELS["gpt"][0], "model.layers": 6, "model.heads": 6, "model.width": 384,
+                     "model.context": 256}, 2.5)
 STRATEGIES = {
     "allreduce": {},
     "float16": {"strategy.compress": "float16"},
@@ -180,11 +187,14 @@ def steps_to_loss(build, model, strategy, ranks, most):
     return n and n * EVERY
 
 
-def step_seconds(build, model, strategy, ranks, hosts, steps):
+def epoch_of(build, model, strategy, ranks, hosts, steps):
     with tempfile.TemporaryDirectory() as folder:
-        epoch = train(build, {**MODELS[model][0], **strategy, "train.max_steps": steps}, ranks,
-                      f"{folder}/run", hosts)[0]
-    return epoch["train_seconds"] / steps
+        return train(build, {**MODELS[model][0], **strategy, "train.max_steps": steps}, ranks,
+                     f"{folder}/run", hosts)[0]
+
+
+def step_seconds(build, model, strategy, ranks, hosts, steps):
+    return epoch_of(build, model, strategy, ranks, hosts, steps)["train_seconds"] / steps
 
 
 def torch_run(python, model, hook, ranks, hosts, steps):
@@ -240,7 +250,7 @@ def measure(o, model, ranks):
     with Hosts(o.hosts or ranks, ranks, o.turns) as hosts:
         for name in [*o.only, *(HOOKS if o.torch else {})]:
             ours = name in STRATEGIES
-            if name in NEEDS_ADAM and not MODELS[model][0]["optimizer.name"].startswith("adam"):
+            if ours and not applies(name, model):
                 continue
             seconds, losses = {}, []
             for rate in rates:
@@ -263,6 +273,24 @@ def measure(o, model, ranks):
     print()
 
 
+def applies(name, model):
+    return name not in NEEDS_ADAM or MODELS[model][0]["optimizer.name"].startswith("adam")
+
+
+def measure_exposed(o, model, ranks):
+    print(f"{model}, {ranks} ranks\n\n| strategy | Mbit/s | ms a step | of it exposed | % |\n"
+          "|---|---|---|---|---|")
+    with Hosts(o.hosts or ranks, ranks, o.turns) as hosts:
+        for name in (name for name in o.only if applies(name, model)):
+            for rate in o.rates:
+                hosts.limit(rate)
+                epoch = epoch_of(o.build, model, STRATEGIES[name], ranks, hosts, o.steps)
+                step, exposed = epoch["step_ms_median"], epoch["comm_exposed_ms_median"]
+                print(f"| {name} | {rate} | {step:,.1f} | {exposed:,.1f} | "
+                      f"{100 * exposed / step:.1f} |", flush=True)
+    print()
+
+
 def numbers(text):
     return [int(word) for word in text.split(",")]
 
@@ -280,6 +308,7 @@ def main():
     p.add_argument("--steps", type=int, default=48)
     p.add_argument("--most", type=int, default=1000, help="steps to reach the loss in")
     p.add_argument("--torch")
+    p.add_argument("--exposed", action="store_true")
     p.add_argument("--check", action="store_true")
     o = p.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that no namespace stays behind
@@ -295,7 +324,10 @@ def main():
         o.models, o.ranks, o.only, o.steps, o.most = "lenet", [2], ["allreduce", "uint8"], 4, 20
     for model in o.models.split(","):
         for ranks in o.ranks:
-            measure(o, model, ranks)
+            if not o.exposed:
+                measure(o, model, ranks)
+            if o.exposed or o.check:
+                measure_exposed(o, model, ranks)
     return 0
 
 
