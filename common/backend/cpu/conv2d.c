@@ -1,5 +1,5 @@
 /* conv2d - convolutions and their gradients, by oneDNN or, where they are faster, by amx_conv.h,
- * conv_rows.h, winograd.h and conv_pairs.h.
+ * conv_rows.h, winograd.h, winograd5.h and conv_pairs.h.
  *
  * Activations stay NHWC.  oneDNN chooses the filters' layout, since it falls back to its slow
  * reference code for ours; so filters are reordered first, and their gradient afterwards.  Where
@@ -14,6 +14,7 @@
 #include "backend/cpu/conv_pairs.h"
 #include "backend/cpu/conv_rows.h"
 #include "backend/cpu/winograd.h"
+#include "backend/cpu/winograd5.h"
 
 static struct dn_conv cpu_conv2d_geometry(const struct node *n)
 {
@@ -125,6 +126,7 @@ static maker *cpu_conv2d_choose(const struct cpu *b, const struct graph *g, cons
 {
     return amx_conv_fits(b, g, n)     ? amx_conv_make
            : amx_grad_w_fits(b, g, n) ? amx_grad_w_make
+           : winograd5_fits(b, g, n)  ? winograd5_make
            : conv_rows_fits(b, g, n)  ? conv_rows_make
            : winograd_fits(b, g, n)   ? winograd_make
            : conv_pairs_fits(b, g, n) ? conv_pairs_make
