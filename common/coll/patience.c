@@ -22,6 +22,32 @@ static void processor_rests(void)
 #endif
 }
 
+static void patience_level(struct patience *p, int doublings)
+{
+    atomic_store_explicit(&p->doublings, doublings, memory_order_relaxed);
+    atomic_store_explicit(&p->n_good, 0, memory_order_relaxed);
+}
+
+/* Threads may overwrite what others have learned in the same moment; nothing depends on it. */
+void patience_learn(struct patience *p, int is_good, int64_t now, int64_t took_ns)
+{
+    const int doublings = atomic_load_explicit(&p->doublings, memory_order_relaxed);
+
+    if (!is_good) {
+        atomic_store_explicit(&p->rest_until_ns, now + (took_ns << doublings),
+                              memory_order_relaxed);
+        patience_level(p, doublings + (doublings < PATIENCE_DOUBLINGS));
+    } else if (doublings && atomic_fetch_add_explicit(&p->n_good, 1, memory_order_relaxed) >=
+                                PATIENCE_GOOD - 1) {
+        patience_level(p, doublings - 1);
+    }
+}
+
+int patience_rests(const struct patience *p, int64_t now)
+{
+    return now < atomic_load_explicit(&p->rest_until_ns, memory_order_relaxed);
+}
+
 /* Yield until it is over, for YIELD_NS at most. */
 static int yield_until(struct patience *p, patience_fn *is_over, const void *arg, int64_t begun)
 {
@@ -34,9 +60,7 @@ static int yield_until(struct patience *p, patience_fn *is_over, const void *arg
         took = clock_mono_ns() - now;
         now += took;
     }
-    if (!over || took > LONG_NS)
-        atomic_store_explicit(&p->rest_until_ns, now + PATIENCE_REST * (now - begun),
-                              memory_order_relaxed);
+    patience_learn(p, over && took <= LONG_NS, now, now - begun);
     return over;
 }
 
@@ -50,7 +74,7 @@ int patience_wait(struct patience *p, patience_fn *is_over, const void *arg)
         processor_rests();
     }
     now = clock_mono_ns();
-    if (now < atomic_load_explicit(&p->rest_until_ns, memory_order_relaxed))
+    if (patience_rests(p, now))
         return 0;
     return yield_until(p, is_over, arg, now);
 }

@@ -318,53 +318,11 @@ static void test_room(void **state)
     }
 }
 
-/* ---- patience ---- */
-
-static int is_seven(const void *arg)
-{
-    int *n = *(int *const *)arg;
-
-    return ++*n >= 7000;
-}
-
-static int never(const void *arg)
-{
-    int *n = *(int *const *)arg;
-
-    ++*n;
-    return 0;
-}
-
-/* A try that fails is followed by a rest that is many times as long. */
-static void test_patience(void **state)
-{
-    struct patience p = {0};
-    int n = 0, *at = &n, few;
-    const int64_t t0 = clock_mono_ns();
-
-    (void)state;
-    assert_int_equal(patience_wait(&p, never, &at), 0);
-    assert_true(n > 0 && p.rest_until_ns > t0 + 10 * 1000000);
-    n = 0;
-    p.rest_until_ns = INT64_MAX;
-    assert_int_equal(patience_wait(&p, never, &at), 0);
-    few = n;
-    assert_true(few > 0 && few < 100);
-    n = 7000;
-    assert_int_equal(patience_wait(&p, is_seven, &at), 1); /* a look alone finds it */
-    p.rest_until_ns = 0;
-    n = 7000 - few - 1;
-    assert_int_equal(patience_wait(&p, is_seven, &at), 1);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_room),
-        cmocka_unit_test(test_patience),
-        cmocka_unit_test(test_laps),
-        cmocka_unit_test(test_late_waiter),
-        cmocka_unit_test(test_without_a_waiter),
+        cmocka_unit_test(test_room),        cmocka_unit_test(test_laps),
+        cmocka_unit_test(test_late_waiter), cmocka_unit_test(test_without_a_waiter),
         cmocka_unit_test(test_ends),
     };
 
