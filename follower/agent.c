@@ -1,6 +1,5 @@
 /* The agent's loop: signals, the pauses before children are started again, and the sign of life to
- * the service manager.  The agent has one thread, and no connection with a driver but a relay's,
- * whose bytes it does not know. */
+ * the service manager.  The agent has one thread, and no connection with a driver but a relay's. */
 #include "follower/agent.h"
 
 #include <errno.h>
@@ -18,6 +17,7 @@
 #include "daemon/notice_signal.h"
 #include "daemon/notify.h"
 #include "daemon/places.h"
+#include "daemon/trust.h"
 #include "net/gateway.h"
 
 /* A child that lived for LONG_LIFE_MS before it failed is started again after the first pause. */
@@ -40,6 +40,7 @@ struct agent {
     struct places places;
     struct minder minder;  /* a child's tag is its number */
     struct gateway *relay; /* NULL: children connect by themselves */
+    struct trust trust;    /* the relay's */
     char *program;
     struct charge *charge; /* [places.n] */
     int first_rank;        /* -1: any */
@@ -390,19 +391,32 @@ static void close_all(struct agent *a)
     ASSERT(uv_loop_close(&a->loop) == 0);
     if (a->state_fd >= 0)
         close(a->state_fd);
+    trust_close(&a->trust);
     places_fini(&a->places);
     free(a->charge);
     free(a->program);
 }
 
+/* With --relay it is the agent that proves to know the secret. */
+static int agent_open_trust(struct agent *a, struct err *err)
+{
+    const struct daemon_options *o = &a->options->common;
+    const struct trust_options t = {
+        .role = TLS_FOLLOWER, .files = &o->secret_files, .insecure = o->insecure};
+
+    return a->options->relay ? trust_open(&t, &a->trust, err) : 0;
+}
+
 int agent_run(const struct options *o)
 {
-    struct agent a = {.is_by_ssh = minder_role().kind == MINDER_SSH, .options = o};
+    struct agent a = {
+        .is_by_ssh = minder_role().kind == MINDER_SSH, .options = o, .trust = {.fd = -1}};
     struct err err;
     int rc;
 
-    if (agent_find_places(&a, &err) < 0) {
+    if (agent_find_places(&a, &err) < 0 || agent_open_trust(&a, &err) < 0) {
         log_error("%s", err.msg);
+        trust_close(&a.trust);
         places_fini(&a.places);
         return STATUS_USAGE;
     }
@@ -415,7 +429,7 @@ int agent_run(const struct options *o)
     a.beat.data = &a;
     agent_catch_signals(&a);
     if (o->relay)
-        a.relay = gateway_new(&a.loop);
+        a.relay = gateway_new(&a.loop, a.trust.tls);
     start_all(&a);
     start_beat(&a);
     if (!is_over(&a))

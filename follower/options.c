@@ -43,8 +43,9 @@ static const struct arg job_args[] = {
     {{"relay", OPT_BOOL, AT(relay),
       .help = "With --ranks: all ranks of this command share one connection with the driver, which "
               "needs one open file for them in place of one for each. This is for jobs with more "
-              "ranks than the driver may have open files. With --secret-file all is encrypted "
-              "between each rank and the driver, as without this option."},
+              "ranks than the driver may have open files, and for very large ones. With "
+              "--secret-file that connection is encrypted, and this command proves for its ranks "
+              "that it knows the secret."},
      NULL},
 };
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
+#include "base/util.h"
 #include "net/tls.h"
 
 struct conn {
@@ -143,7 +144,8 @@ int conn_start(struct conn *c, struct err *err) { return tls_start(&c->tls, err)
 
 int conn_start_over(struct conn *c, struct mux *m, struct err *err)
 {
-    return tls_start_over(&c->tls, m, err);
+    ASSERT(!c->tls.context);
+    return stream_start_over(&c->tls.stream, m, err);
 }
 
 void conn_await_greeting(struct conn *c, void (*greeted)(void *arg, const void *rest, size_t len),

@@ -75,8 +75,9 @@ int conn_connect(struct conn *c, const struct sockaddr *to, int lane,
                  void (*done)(void *arg, int status), void *arg); /* as stream_connect */
 int conn_start(struct conn *c, struct err *err);                  /* the socket is connected */
 
-/* The same without a socket: over a channel of `m` (net/mux.h).  On the side that connected `m` it
- * is a new channel, on the accepting side the one that has waited longest.  ERR_PEER. */
+/* The same without a socket: over a channel of `m` (net/mux.h), which has TLS in the conn's place.
+ * On the side that connected `m` it is a new channel, on the accepting side the one that has waited
+ * longest.  ERR_PEER. */
 int conn_start_over(struct conn *c, struct mux *m, struct err *err);
 
 /* An accepted conn, before its first bytes: it may be a relay's (stream_await_greeting).  Without

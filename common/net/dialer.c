@@ -210,7 +210,8 @@ static void try_next(struct dialer *d)
     d->next = ai->ai_next;
     addr_set_port(ai->ai_addr, d->options.port + d->at_port);
     d->did_time_out = 0;
-    if (conn_new(d->loop, FRAME_MAX, d->options.tls, &d->conn, &err) < 0) {
+    /* Through a relay, TLS is between the relay and the driver. */
+    if (conn_new(d->loop, FRAME_MAX, d->options.lane ? NULL : d->options.tls, &d->conn, &err) < 0) {
         snprintf(d->last, sizeof d->last, "%.*s", (int)sizeof d->last - 1, err.msg);
         pause_or_give_up(d);
         return;

@@ -6,10 +6,11 @@
  * end -> with the last pump the trunk is closed.
  *
  * Failure modes: no driver answers -> the process gets the error, as its own connect would have
- * had; the trunk breaks -> all of its processes see their streams end; a process is killed -> its
- * stream ends, and the driver sees the channel's end; a process does not read -> what the channel
- * has granted waits here, at most MUX_WINDOW; the driver does not end a channel that its process
- * has ended -> GATEWAY_LINGER_MS.
+ * had; the secrets differ -> the next secret, or the process gets the text; the trunk breaks -> all
+ * of its processes see their streams end; a process is killed -> its stream ends, and the driver
+ * sees the channel's end; a process does not read -> what the channel has granted waits here, at
+ * most MUX_WINDOW; the driver does not end a channel that its process has ended ->
+ * GATEWAY_LINGER_MS.
  *
  * Objects are taken off the lists when their handles are closed, never while a list is walked. */
 #include "net/gateway.h"
@@ -26,11 +27,13 @@
 #include "net/lane.h"
 #include "net/mux.h"
 #include "net/stream.h"
+#include "net/tls.h"
 
 enum { PUMP_BYTES = 16 << 10 }; /* read from a process, and not yet taken by its channel */
 
 struct gateway {
     uv_loop_t *loop;
+    struct tls_context *tls;
     struct lane *lanes;
     struct trunk *trunks;
     struct pump *pumps;
@@ -292,42 +295,46 @@ static void pump_on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *buf)
 
 /* ---- the beginning of a pump ---- */
 
-static void pump_answer(struct pump *p, int status)
+static void pump_answer(struct pump *p, const struct lane_answer *a)
 {
-    struct lane_answer a = {.status = status};
-    uv_buf_t buf = uv_buf_init((char *)&a, sizeof a);
-    int len = sizeof a.local;
+    uv_buf_t buf = uv_buf_init((char *)a, sizeof *a);
 
-    if (status == 0)
-        uv_tcp_getsockname(mux_socket(p->trunk->mux), (struct sockaddr *)&a.local, &len);
     /* It is the stream's first write, so there is room. */
-    if (uv_try_write((uv_stream_t *)&p->pipe, &buf, 1) != sizeof a || status < 0)
+    if (uv_try_write((uv_stream_t *)&p->pipe, &buf, 1) != sizeof *a || a->status < 0 || a->code)
         pump_close(p);
+}
+
+static void pump_fail(struct pump *p, int status)
+{
+    pump_answer(p, &(struct lane_answer){.status = status});
 }
 
 static void pump_join(struct pump *p)
 {
     static const struct mux_channel_events events = {pump_on_bytes, pump_on_channel_ended,
                                                      pump_on_channel_over};
+    struct lane_answer a = {.status = 0};
+    int len = sizeof a.local;
     struct err err;
 
     if (mux_open(p->trunk->mux, &p->channel, &events, p, &err) < 0) {
         log_warn("relay: %s", err.msg);
-        pump_answer(p, UV_ECONNRESET);
+        pump_fail(p, UV_ECONNRESET);
         return;
     }
     p->has_channel = 1;
-    pump_answer(p, 0);
+    uv_tcp_getsockname(mux_socket(p->trunk->mux), (struct sockaddr *)&a.local, &len);
+    pump_answer(p, &a);
 }
 
-/* Answer all processes that wait for a trunk. */
-static void trunk_answer(struct trunk *t, int status)
+/* Answer all processes that wait for a trunk; NULL: it is ready. */
+static void trunk_answer(struct trunk *t, const struct lane_answer *a)
 {
     for (struct pump *p = t->gateway->pumps; p; p = p->next) {
         if (p->trunk != t || p->has_channel || pump_is_closing(p))
             continue;
-        if (status < 0)
-            pump_answer(p, status);
+        if (a)
+            pump_answer(p, a);
         else
             pump_join(p);
     }
@@ -336,7 +343,16 @@ static void trunk_answer(struct trunk *t, int status)
 static void trunk_failed(struct trunk *t, int status)
 {
     trunk_close(t);
-    trunk_answer(t, status);
+    trunk_answer(t, &(struct lane_answer){.status = status});
+}
+
+static void trunk_refused(struct trunk *t, const struct err *why)
+{
+    struct lane_answer a = {.code = why->code};
+
+    snprintf(a.why, sizeof a.why, "%s", why->msg);
+    trunk_close(t);
+    trunk_answer(t, &a);
 }
 
 static void trunk_on_ready(void *arg)
@@ -350,27 +366,48 @@ static void trunk_on_ready(void *arg)
     }
     t->is_ready = 1;
     log_info("relay: one connection to the driver at %s for all processes", mux_peer(t->mux));
-    trunk_answer(t, 0);
+    trunk_answer(t, NULL);
 }
+
+static int trunk_connect(struct trunk *t, struct err *err);
 
 static void trunk_on_ended(void *arg, const struct err *why, int status)
 {
     struct trunk *t = arg;
+    struct gateway *g = t->gateway;
+    struct err err;
 
-    if (t->is_ready && why)
+    if (t->is_ready) {
         log_warn("relay: %s", why->msg);
+    } else if (why->code == ERR_REFUSED && g->tls && tls_context_next(g->tls)) {
+        log_info("relay: the driver does not have this secret; trying the next --secret-file");
+        if (trunk_connect(t, &err) == 0)
+            return;
+        log_warn("relay: %s", err.msg);
+    } else if (why->code == ERR_REFUSED) {
+        trunk_refused(t, why);
+        return;
+    }
     trunk_failed(t, status == UV_EOF ? UV_ECONNRESET : status);
+}
+
+static int trunk_connect(struct trunk *t, struct err *err)
+{
+    static const struct mux_events events = {.ready = trunk_on_ready, .ended = trunk_on_ended};
+    const struct mux_user user = {&events, t};
+    struct gateway *g = t->gateway;
+
+    return mux_connect(g->loop, (struct sockaddr *)&t->to, g->tls, &user, &t->mux, err);
 }
 
 static struct trunk *trunk_new(struct gateway *g, const struct sockaddr_storage *to)
 {
-    static const struct mux_events events = {.ready = trunk_on_ready, .ended = trunk_on_ended};
     struct trunk *t = xcalloc(1, sizeof *t);
     struct err err;
 
     t->gateway = g;
     t->to = *to;
-    if (mux_connect(g->loop, (struct sockaddr *)to, &events, t, &t->mux, &err) < 0) {
+    if (trunk_connect(t, &err) < 0) {
         log_warn("relay: %s", err.msg);
         free(t);
         return NULL;
@@ -424,7 +461,7 @@ static void pump_new(struct gateway *g, int fd, const struct sockaddr_storage *t
     uv_read_start((uv_stream_t *)&p->pipe, pump_on_alloc, pump_on_read);
     p->trunk = trunk_to(g, to);
     if (!p->trunk) {
-        pump_answer(p, UV_EMFILE);
+        pump_fail(p, UV_EMFILE);
         return;
     }
     p->trunk->n_pumps++;
@@ -492,11 +529,12 @@ int gateway_add(struct gateway *g, int *lane, struct err *err)
 
 /* ---- life ---- */
 
-struct gateway *gateway_new(uv_loop_t *loop)
+struct gateway *gateway_new(uv_loop_t *loop, struct tls_context *tls)
 {
     struct gateway *g = xcalloc(1, sizeof *g);
 
     g->loop = loop;
+    g->tls = tls;
     uv_timer_init(loop, &g->patience);
     g->patience.data = g;
     return g;

@@ -22,7 +22,9 @@
 /* The relay's first bytes in a stream, before those of the connection. */
 struct lane_answer {
     int32_t status;                /* 0, or why there is no connection: libuv's number */
+    int32_t code;                  /* 0, or an err_code: the connection was refused by one side */
     struct sockaddr_storage local; /* the relay's end of the connection */
+    char why[sizeof((struct err *)NULL)->msg]; /* text of `code` */
 };
 
 /* The answer about a driver that takes no relays. */

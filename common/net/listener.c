@@ -54,11 +54,8 @@ static void on_settled(void *arg)
     struct listener *l = s->listener;
     struct carrier *carrier = s->carrier;
     struct conn *c = s->conn;
-    const int is_proven = s->is_proven;
 
     listener_remove(s);
-    if (carrier && !is_proven)
-        carrier_proven(carrier);
     if (carrier)
         carrier_settled(carrier, c);
     listener_go_on(l);
@@ -258,21 +255,8 @@ static void on_unproven_closed(void *arg, struct conn *c, const struct err *why)
 static void on_proven(void *arg)
 {
     struct stranger *s = arg;
-    struct listener *l = s->listener;
 
-    s->is_proven = 1;
-    if (s->carrier)
-        carrier_proven(s->carrier);
-    l->options.accepted(l->options.arg, s->conn);
-}
-
-/* More channels of its relay may come now. */
-static void listener_on_open(void *arg)
-{
-    struct listener *l = ((struct stranger *)arg)->listener;
-
-    on_proven(arg);
-    listener_go_on(l);
+    s->listener->options.accepted(s->listener->options.arg, s->conn);
 }
 
 static void hand_on(struct listener *l, struct stranger *s)
@@ -284,7 +268,7 @@ static void hand_on(struct listener *l, struct stranger *s)
         return;
     }
     conn_listen(s->conn, &unproven, l);
-    conn_on_open(s->conn, listener_on_open, s);
+    conn_on_open(s->conn, on_proven, s);
 }
 
 /* The caller does not know of these connections, so only the listener can close them. */

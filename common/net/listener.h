@@ -15,7 +15,8 @@
  * welcomed: it takes a socket, and goes with its channels when its time is over.  Sockets have a
  * bound of their own, `max_sockets`, and of one source `max_sockets_each`.
  *
- * With TLS the caller does not hear of a stranger before it has proven to know the secret.  The
+ * With TLS the caller does not hear of a stranger before it has proven to know the secret; a relay
+ * does so for all of its channels, and opens none before.  The
  * listener logs why a stranger failed, at most LISTENER_SAYS lines in `say_window_ms`, and counts
  * the others.  It also logs when a connection has taken the last file that this process may have
  * open: those that come after it are closed at once, without a line.

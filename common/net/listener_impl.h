@@ -21,8 +21,7 @@ struct stranger {
     int holds;
     uint64_t source;
     int64_t since_ns;
-    int is_going;  /* it makes room for another; the loop has yet to close its socket */
-    int is_proven; /* of a carrier's channel */
+    int is_going; /* it makes room for another; the loop has yet to close its socket */
 };
 
 /* A relay's connection.  It is a stranger while none of its ranks is welcomed. */
@@ -34,7 +33,6 @@ struct carrier {
     struct stranger *place; /* NULL: it is no stranger */
     uint64_t source;
     int n_conns, n_members; /* of its channels, until they are gone; those that are welcomed */
-    int n_unproven;         /* channels that were taken, and have not proven the secret */
 };
 
 struct listener {
@@ -67,8 +65,6 @@ void listener_remove(struct stranger *s); /* and free it */
 /* The connection of s is a relay's, and `rest` has come behind its magic. */
 void carrier_new(struct stranger *s, const void *rest, size_t len);
 void carrier_turn_out(struct carrier *c, const char *why);
-/* A conn of its ranks has proven the secret, or is gone before. */
-void carrier_proven(struct carrier *c);
 /* A conn of its ranks was welcomed, or is gone. */
 void carrier_settled(struct carrier *c, struct conn *conn);
 void carrier_take_one(struct listener *l); /* a channel that waits; there is room for it */

@@ -16,15 +16,11 @@ static void carrier_free_when_done(struct carrier *c)
 
 /* ---- the line of those with channels that wait ---- */
 
-/* So many channels of one relay may prove the secret at the same time: enough for ranks, who do it
- * at once, and so few that strangers by a few relays do not fill the places of their address. */
-enum { MOST_UNPROVEN = 32 };
-
 static void stand_in_line(struct carrier *c)
 {
     struct listener *l = c->listener;
 
-    if (c->offering || mux_n_waiting(c->mux) == 0 || c->n_unproven >= MOST_UNPROVEN)
+    if (c->offering || mux_n_waiting(c->mux) == 0)
         return;
     c->next_offering = NULL;
     c->offering = l->last_offering;
@@ -101,13 +97,6 @@ static void on_member_gone(void *arg)
     carrier_free_when_done(c);
 }
 
-void carrier_proven(struct carrier *c)
-{
-    c->n_unproven--;
-    if (c->mux)
-        stand_in_line(c);
-}
-
 void carrier_settled(struct carrier *c, struct conn *conn)
 {
     if (!conn_is_over(conn)) {
@@ -129,7 +118,8 @@ void carrier_take_one(struct listener *l)
     leave_line(c);
     if (mux_n_waiting(c->mux) == 0) /* it was given up meanwhile */
         return;
-    if (conn_new(l->tcp.loop, FRAME_MAX_STRANGER, l->options.tls, &conn, &err) < 0) {
+    /* Its bytes are encrypted already, between the relay and here. */
+    if (conn_new(l->tcp.loop, FRAME_MAX_STRANGER, NULL, &conn, &err) < 0) {
         err_wrap(&err, "a relay's rank");
         listener_say(l, err.msg);
         return;
@@ -141,7 +131,6 @@ void carrier_take_one(struct listener *l)
         return;
     }
     c->n_conns++;
-    c->n_unproven++;
     stand_in_line(c);
     listener_admit(l, conn, c);
 }
@@ -173,6 +162,7 @@ void carrier_new(struct stranger *s, const void *rest, size_t len)
     static const struct mux_events events = {.offered = carrier_on_offered,
                                              .ended = carrier_on_ended};
     struct listener *l = s->listener;
+    struct mux_user user = {.events = &events};
     struct carrier *c;
     struct err err;
     int fd = listener_second_file(s->conn);
@@ -182,8 +172,8 @@ void carrier_new(struct stranger *s, const void *rest, size_t len)
         listener_say(l, "a relay, as no more files can be opened");
         return;
     }
-    c = xcalloc(1, sizeof *c);
-    if (mux_accept(l->tcp.loop, fd, &events, c, &c->mux, &err) < 0) {
+    user.arg = c = xcalloc(1, sizeof *c);
+    if (mux_accept(l->tcp.loop, fd, l->options.tls, &user, &c->mux, &err) < 0) {
         err_wrap(&err, "a relay");
         listener_say(l, err.msg);
         free(c);

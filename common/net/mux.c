@@ -1,22 +1,19 @@
-/* Happy path, connecting side: connect, greet, open -> the other side's greeting -> credit -> data
- * both ways -> end from both sides -> the channel is over.  Accepting side: the greeting's magic
- * was read by the stream that was accepted -> the rest of it -> open -> `offered` -> mux_open,
- * which grants a window.
+/* This file reads what comes over a mux's connection, and ends channels and the mux.  Happy path,
+ * connecting side: open -> credit -> data both ways -> end from both sides -> the channel is over.
+ * Accepting side: open -> `offered` -> mux_open, which grants a window.
  *
- * Failure modes: no answer, or one that is no greeting (ready or ended tells); a piece that is not
- * in order, after which nothing that comes can be trusted, so the connection ends; the connection
- * breaks, and with it every channel. */
+ * Failure modes: a piece that is not in order, after which nothing that comes can be trusted, so
+ * the connection ends; the connection breaks, and with it every channel. */
 #include "net/mux.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/util.h"
 #include "net/mux_impl.h"
 
-enum { MUX_LINGER_MS = 2000, MUX_LOOKS = 8, STREAM_LIMIT = 1 << 20 };
+enum { MUX_LINGER_MS = 2000, MUX_LOOKS = 8 };
 
 /* ---- seats ---- */
 
@@ -77,7 +74,7 @@ static void end_stream(struct mux *m, int linger_ms)
     m->state = MUX_OVER;
     uv_idle_stop(&m->flush);
     uv_timer_stop(&m->patience);
-    stream_close(&m->stream, linger_ms);
+    tls_close(&m->tls, linger_ms);
 }
 
 static void end_channels(struct mux *m, const struct err *why)
@@ -108,14 +105,15 @@ void mux_fail(struct mux *m, const struct err *why, int status)
         return;
     m->events = NULL;
     m->state = MUX_OVER;
-    err_wrap(&err, "the %s at %s", mux_other_side(m), m->stream.peer);
+    if (!strstr(err.msg, m->tls.stream.peer)) /* TLS names the peer, too */
+        err_wrap(&err, "the %s at %s", mux_other_side(m), m->tls.stream.peer);
     end_channels(m, &err);
     if (events)
         events->ended(m->arg, &err, status);
     end_stream(m, 0);
 }
 
-static void mux_on_ended(void *arg, const struct err *why)
+void mux_on_ended(void *arg, const struct err *why)
 {
     struct mux *m = arg;
     struct err err;
@@ -146,7 +144,7 @@ static void mux_on_handle_closed(uv_handle_t *h)
     free(m);
 }
 
-static void mux_on_gone(void *arg)
+void mux_on_gone(void *arg)
 {
     struct mux *m = arg;
 
@@ -204,7 +202,7 @@ void mux_abort(struct mux *m)
     if (m->state == MUX_OVER)
         return;
     err_set(&err, ERR_PEER, "the connection to the %s at %s was closed here", mux_other_side(m),
-            m->stream.peer);
+            m->tls.stream.peer);
     m->state = MUX_OVER;
     end_channels(m, &err);
     end_stream(m, 0);
@@ -257,7 +255,7 @@ static void take_break(struct mux *m, struct mux_channel *ch)
 
     mux_remove(ch);
     err_set(&err, ERR_PEER, "the %s at %s has broken channel %u off", mux_other_side(m),
-            m->stream.peer, ch->number);
+            m->tls.stream.peer, ch->number);
     ch->events->ended(ch->arg, &err);
 }
 
@@ -304,29 +302,18 @@ static int take_piece(struct mux *m, struct err *err)
     return 0;
 }
 
-static int take_greeting(struct mux *m, struct err *err)
+int mux_status_of(const struct err *why)
 {
-    int rc = piece_check_greeting(m->head, m->side, err);
-
-    if (rc < 0)
-        return rc;
-    if (m->side == PIECE_CONNECTS)
-        uv_timer_stop(&m->patience);
-    m->was_greeted = 1;
-    if (m->events && m->events->ready)
-        m->events->ready(m->arg);
-    return 0;
+    return why->code == ERR_UNSUPPORTED ? UV_EPROTONOSUPPORT
+           : why->code == ERR_PEER      ? UV_ECONNREFUSED
+                                        : UV_EPROTO;
 }
 
-/* A whole greeting or header is there, or a credit's number behind the header. */
+/* A whole header is there, or a credit's number behind the header. */
 static int mux_take_head(struct mux *m, struct err *err)
 {
     int rc = 0;
 
-    if (!m->was_greeted) {
-        m->n_head = 0;
-        return take_greeting(m, err);
-    }
     if (m->n_head == PIECE_HEADER)
         rc = piece_get(m->head, &m->piece, err);
     if (rc < 0 || (m->piece.kind == PIECE_CREDIT && m->n_head == PIECE_HEADER))
@@ -360,15 +347,8 @@ static size_t read_data(struct mux *m, const uint8_t *data, size_t len)
     return n;
 }
 
-static int mux_status_of(const struct err *why)
-{
-    return why->code == ERR_UNSUPPORTED ? UV_EPROTONOSUPPORT
-           : why->code == ERR_PEER      ? UV_ECONNREFUSED
-                                        : UV_EPROTO;
-}
-
 /* A callback may end the mux, which stays in memory until the loop has closed its handles. */
-void mux_feed(struct mux *m, const void *data, size_t len)
+static void read_pieces(struct mux *m, const void *data, size_t len)
 {
     const uint8_t *p = data, *end = p + len;
     struct err err = {0};
@@ -385,27 +365,29 @@ void mux_feed(struct mux *m, const void *data, size_t len)
 
 /* Answers leave at once, so that the other side need not wait until this one has read all of its
  * sockets. */
-static void mux_on_bytes(void *arg, const void *data, size_t len)
+void mux_on_bytes(void *arg, const void *data, size_t len)
 {
-    mux_feed(arg, data, len);
+    read_pieces(arg, data, len);
     mux_answer(arg);
 }
+
+void mux_feed(struct mux *m, const void *data, size_t len) { tls_bytes_came(&m->tls, data, len); }
 
 /* ---- channels ---- */
 
 static int check_open(const struct mux *m, struct err *err)
 {
     if (m->state >= MUX_CLOSING)
-        return err_set(err, ERR_PEER, "the connection to %s is closed", m->stream.peer);
+        return err_set(err, ERR_PEER, "the connection to %s is closed", m->tls.stream.peer);
     if (m->side == PIECE_ACCEPTS && m->n_waiting == 0)
-        return err_set(err, ERR_PEER, "no channel of %s waits", m->stream.peer);
+        return err_set(err, ERR_PEER, "no channel of %s waits", m->tls.stream.peer);
     if (m->side == PIECE_CONNECTS && m->n_seats == MUX_MAX_CHANNELS)
         return err_set(err, ERR_PEER,
                        "the connection to %s carries %d ranks, and no more can come by it",
-                       m->stream.peer, MUX_MAX_CHANNELS);
+                       m->tls.stream.peer, MUX_MAX_CHANNELS);
     if (m->side == PIECE_CONNECTS && m->last == UINT32_MAX)
         return err_set(err, ERR_PEER, "the connection to %s has no numbers of channels left",
-                       m->stream.peer);
+                       m->tls.stream.peer);
     return 0;
 }
 
@@ -453,146 +435,17 @@ void mux_drop(struct mux_channel *ch)
 
 int mux_n_taken(const struct mux *m) { return m->n_seats - m->n_waiting; }
 int mux_n_waiting(const struct mux *m) { return m->n_waiting; }
-uv_tcp_t *mux_socket(struct mux *m) { return &m->stream.tcp; }
-const char *mux_peer(const struct mux *m) { return m->stream.peer; }
-const char *mux_peer_number(const struct mux *m) { return m->stream.peer_number; }
-const char *mux_local_number(const struct mux *m) { return m->stream.local_number; }
+uv_tcp_t *mux_socket(struct mux *m) { return &m->tls.stream.tcp; }
+const char *mux_peer(const struct mux *m) { return m->tls.stream.peer; }
+const char *mux_peer_number(const struct mux *m) { return m->tls.stream.peer_number; }
+const char *mux_local_number(const struct mux *m) { return m->tls.stream.local_number; }
 
 void mux_name(const struct mux_channel *ch, char out[ADDR_TEXT])
 {
     const struct mux *m = ch->mux;
 
     if (m->side == PIECE_ACCEPTS)
-        snprintf(out, ADDR_TEXT, "%.50s (relayed %u)", m->stream.peer, ch->number);
+        snprintf(out, ADDR_TEXT, "%.50s (relayed %u)", m->tls.stream.peer, ch->number);
     else
-        snprintf(out, ADDR_TEXT, "%s", m->stream.peer);
-}
-
-/* ---- life ---- */
-
-static int mux_new(uv_loop_t *loop, enum piece_side side, const struct mux_events *events,
-                   void *arg, struct mux **out, struct err *err)
-{
-    static const struct stream_events below = {mux_on_bytes, mux_on_ended, mux_on_gone};
-    struct mux *m = xcalloc(1, sizeof *m);
-    int rc;
-
-    m->side = side;
-    m->events = events;
-    m->arg = arg;
-    m->last_ready = &m->first_ready;
-    rc = stream_init(&m->stream, loop, STREAM_LIMIT, &below, m, err);
-    if (rc < 0) {
-        free(m);
-        return rc;
-    }
-    uv_idle_init(loop, &m->flush);
-    uv_timer_init(loop, &m->patience);
-    m->flush.data = m->patience.data = m;
-    m->n_handles = 2;
-    *out = m;
-    return 0;
-}
-
-static void on_no_answer(uv_timer_t *t)
-{
-    struct mux *m = t->data;
-    struct err err;
-
-    err_set(&err, ERR_TIMEOUT, "no answer in %d s", MUX_READY_MS / 1000);
-    mux_fail(m, &err, UV_ETIMEDOUT);
-}
-
-static void fail_connect(struct mux *m, int status)
-{
-    struct err err;
-
-    err_set(&err, ERR_PEER, "%s (%s)", uv_strerror(status), uv_err_name(status));
-    mux_fail(m, &err, status);
-}
-
-static void on_no_connect(uv_idle_t *idle)
-{
-    struct mux *m = idle->data;
-
-    fail_connect(m, m->status);
-}
-
-static void mux_on_connect(uv_connect_t *req, int status)
-{
-    struct mux *m = container_of(req, struct mux, connect);
-    struct err err;
-
-    if (m->state == MUX_OVER)
-        return;
-    if (status < 0) {
-        fail_connect(m, status);
-    } else if (stream_start(&m->stream, &err) < 0) {
-        mux_fail(m, &err, UV_ECONNRESET);
-    } else {
-        m->state = MUX_OPEN;
-        mux_wake(m);
-    }
-}
-
-int mux_connect(uv_loop_t *loop, const struct sockaddr *to, const struct mux_events *events,
-                void *arg, struct mux **out, struct err *err)
-{
-    struct mux *m;
-    int rc = mux_new(loop, PIECE_CONNECTS, events, arg, &m, err);
-
-    if (rc < 0)
-        return rc;
-    addr_text(to, m->stream.peer);
-    addr_number(to, m->stream.peer_number);
-    m->status = uv_tcp_connect(&m->connect, &m->stream.tcp, to, mux_on_connect);
-    if (m->status < 0)
-        uv_idle_start(&m->flush, on_no_connect);
-    uv_timer_start(&m->patience, on_no_answer, MUX_READY_MS, 0);
-    *out = m;
-    return 0;
-}
-
-/* The magic was read already.  The answer leaves at once, so that a relay of another version gets
- * it before the connection ends for that. */
-static int begin_accepted(struct mux *m, struct err *err)
-{
-    uint8_t greeting[PIECE_GREETING];
-    int rc = stream_start(&m->stream, err);
-
-    if (rc < 0)
-        return rc;
-    piece_greet(m->side, greeting);
-    if (stream_try(&m->stream, greeting, sizeof greeting) < sizeof greeting)
-        return err_set(err, ERR_PEER, "the connection to %s broke at once", m->stream.peer);
-    m->has_greeted = 1;
-    m->state = MUX_OPEN;
-    memcpy(m->head, piece_magic, PIECE_MAGIC);
-    m->n_head = PIECE_MAGIC;
-    return 0;
-}
-
-int mux_accept(uv_loop_t *loop, int fd, const struct mux_events *events, void *arg,
-               struct mux **out, struct err *err)
-{
-    struct mux *m;
-    int rc = mux_new(loop, PIECE_ACCEPTS, events, arg, &m, err), status;
-
-    if (rc < 0) {
-        close(fd);
-        return rc;
-    }
-    status = uv_tcp_open(&m->stream.tcp, fd);
-    if (status < 0) {
-        close(fd);
-        rc = err_set(err, ERR_IO, "a relay's socket: %s (%s)", uv_strerror(status),
-                     uv_err_name(status));
-    } else {
-        rc = begin_accepted(m, err);
-    }
-    if (rc < 0)
-        mux_abort(m);
-    else
-        *out = m;
-    return rc;
+        snprintf(out, ADDR_TEXT, "%s", m->tls.stream.peer);
 }

@@ -1,7 +1,9 @@
 /* mux - many channels of bytes over one TCP connection, between a relay and a driver.
  *
- * A relay passes the bytes of its machine's ranks through one connection.  It sees only what TLS
- * makes of them (net/tls.h): it can neither read nor forge.
+ * A relay passes the bytes of its machine's ranks through one connection.  With a secret TLS
+ * protects that connection as it does a rank's own (net/tls.h): each side proves before the first
+ * channel that it knows the secret, and the driver its role.  The channels' bytes are then those of
+ * the relay's machine.
  *
  * Each side has a window for each channel: it takes so many bytes (MUX_WINDOW) before its user has
  * taken any.  A channel whose user does not read so holds up no other one, and memory is bounded.
@@ -18,7 +20,8 @@
  *          has closed its handles; the pointer must not be used after mux_close or mux_abort, nor
  *          after `ended` has returned.  The memory of a channel is its user's.
  * Threads: the loop's.
- * Errors:  ERR_PEER, ERR_PROTO bad bytes, ERR_UNSUPPORTED the driver takes no relays, ERR_IO. */
+ * Errors:  ERR_PEER, ERR_PROTO bad bytes, ERR_UNSUPPORTED the driver takes no relays, ERR_REFUSED
+ *          the secrets differ or one side has none (net/tls.h), ERR_IO. */
 #ifndef NET_MUX_H
 #define NET_MUX_H
 
@@ -31,15 +34,17 @@
 #include "net/addr.h"
 
 struct mux; /* opaque */
+struct tls_context;
 
 enum {
     MUX_WINDOW = 256 << 10,  /* bytes of a channel that one side takes unread */
     MUX_MAX_CHANNELS = 1024, /* of one connection */
-    MUX_READY_MS = 5000,     /* the driver must have answered by then */
+    MUX_READY_MS = 5000,     /* the driver must have answered, and with TLS proven, by then */
 };
 
 struct mux_events {
-    /* Connecting side: the driver has answered, and takes relays.  May be NULL. */
+    /* Both sides have greeted, and with TLS each has proven that it knows the secret.  May be NULL.
+     */
     void (*ready)(void *arg);
     /* Accepting side: one more channel waits, which mux_open takes, in this call or later.  NULL on
      * the connecting side. */
@@ -47,8 +52,13 @@ struct mux_events {
     /* The connection is over, or was not made.  Called once, after all channels have heard of it,
      * and never after mux_close or mux_abort, which need not follow.  `status` is libuv's number:
      * UV_EOF the other side closed it, UV_EPROTONOSUPPORT the driver takes no relays, UV_EPROTO bad
-     * bytes. */
+     * bytes, UV_ECONNRESET anything else. */
     void (*ended)(void *arg, const struct err *why, int status);
+};
+
+struct mux_user {
+    const struct mux_events *events;
+    void *arg;
 };
 
 struct mux_channel_events {
@@ -78,13 +88,14 @@ struct mux_channel {
 };
 
 /* Connect to a driver.  Returns before that is done: channels can be opened at once, and wait.  A
- * connect that fails is told by `ended`, from the loop. */
-int mux_connect(uv_loop_t *loop, const struct sockaddr *to, const struct mux_events *events,
-                void *arg, struct mux **out, struct err *err);
+ * connect that fails is told by `ended`, from the loop.  `tls` is a follower's context, or NULL: no
+ * encryption; it is borrowed for the mux's life. */
+int mux_connect(uv_loop_t *loop, const struct sockaddr *to, const struct tls_context *tls,
+                const struct mux_user *user, struct mux **out, struct err *err);
 
 /* Take over a connected socket, `fd`, whose first bytes were piece_magic; mux_feed brings what has
- * come behind them.  On failure fd is closed. */
-int mux_accept(uv_loop_t *loop, int fd, const struct mux_events *events, void *arg,
+ * come behind them.  `tls` is a driver's context, or NULL.  On failure fd is closed. */
+int mux_accept(uv_loop_t *loop, int fd, const struct tls_context *tls, const struct mux_user *user,
                struct mux **out, struct err *err);
 void mux_feed(struct mux *m, const void *data, size_t len);
 

@@ -1,5 +1,5 @@
-/* mux_impl - a mux as mux.c, which reads, and mux_out.c, which sends, share it.  No other file
- * includes this.
+/* mux_impl - a mux as its three files share it: mux_begin.c connects and greets, mux.c reads,
+ * mux_out.c sends.  No other file includes this.
  *
  * Threads: the loop's. */
 #ifndef NET_MUX_IMPL_H
@@ -7,10 +7,10 @@
 
 #include "net/mux.h"
 #include "net/piece.h"
-#include "net/stream.h"
+#include "net/tls.h"
 
 enum mux_state {
-    MUX_CONNECTING,
+    MUX_CONNECTING, /* or with TLS: the peer has yet to prove that it knows the secret */
     MUX_OPEN,
     MUX_CLOSING, /* mux_close: until the last channel is over and all has left */
     MUX_OVER,
@@ -28,7 +28,7 @@ struct mux_farewell {
 };
 
 struct mux {
-    struct stream stream;
+    struct tls tls;
     uv_connect_t connect;
     uv_idle_t flush;                 /* runs once, when there is something to send */
     uv_timer_t patience;             /* until the driver has answered; after mux_close: looks */
@@ -45,20 +45,24 @@ struct mux {
     struct mux_channel *first_ready, **last_ready; /* with something to send */
     struct mux_farewell *farewell;
     int n_farewells, cap_farewells;
-    size_t n_fresh;               /* bytes queued since the last flush */
-    int is_gathering;             /* a block is being made, which calls users */
-    int is_deaf;                  /* it has not taken FAREWELLS ends: the next flush gives it up */
-    size_t n_left_here;           /* closing: bytes that waited at the last look */
-    int n_quiet, n_looks;         /* ... looks since they became less, and without a channel */
-    int has_greeted, was_greeted; /* this side has greeted, the other one has */
+    size_t n_fresh;       /* bytes queued since the last flush */
+    int is_gathering;     /* a block is being made, which calls users */
+    int is_deaf;          /* it has not taken FAREWELLS ends: the next flush gives it up */
+    size_t n_left_here;   /* closing: bytes that waited at the last look */
+    int n_quiet, n_looks; /* ... looks since they became less, and without a channel */
+    int was_greeted;      /* the other side has greeted */
 
-    uint8_t head[PIECE_HEADER + PIECE_CREDIT_LEN]; /* what has come of it */
+    uint8_t head[PIECE_HEADER + PIECE_CREDIT_LEN]; /* what has come of it, or of the greeting */
     size_t n_head;
     struct piece piece; /* the one that is being read */
     uint32_t n_left;    /* bytes of its data that have not come */
 };
 
 /* mux.c */
+void mux_on_bytes(void *mux, const void *data, size_t len); /* the events of its tls */
+void mux_on_ended(void *mux, const struct err *why);
+void mux_on_gone(void *mux);
+int mux_status_of(const struct err *why); /* libuv's number of what came */
 void mux_fail(struct mux *m, const struct err *why, int status);
 void mux_settle(struct mux_channel *ch); /* both sides have ended: it is over */
 void mux_finish(struct mux *m); /* all has left: after mux_close, close if no channel is left */

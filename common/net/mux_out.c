@@ -35,6 +35,9 @@ struct mux_rest { /* of a block, which the socket did not take at once */
 
 static void mux_on_flush(uv_idle_t *idle);
 
+/* Bytes that the socket has yet to take. */
+static size_t mux_n_in_socket(const struct mux *m) { return stream_n_unsent(&m->tls.stream); }
+
 /* ---- the queue ---- */
 
 void mux_wake(struct mux *m)
@@ -143,7 +146,7 @@ void mux_say_last_or_fail(struct mux *m, uint32_t number, enum piece_kind kind)
 
 size_t mux_n_left(const struct mux *m)
 {
-    return stream_n_unsent(&m->stream) + (size_t)m->n_farewells * PIECE_HEADER;
+    return mux_n_in_socket(m) + (size_t)m->n_farewells * PIECE_HEADER;
 }
 
 /* ---- a block ---- */
@@ -231,11 +234,6 @@ static size_t gather_block(struct mux *m, uint8_t *to)
 
     m->is_gathering = 1;
     m->n_fresh = 0;
-    if (!m->has_greeted) {
-        piece_greet(m->side, to);
-        n = PIECE_GREETING;
-        m->has_greeted = 1;
-    }
     if (m->n_farewells)
         n += put_farewells(m, to + n, BLOCK / 2);
     while (m->first_ready && BLOCK - n >= LEAST_ROOM)
@@ -255,10 +253,10 @@ static void on_rest_sent(void *owner)
     mux_wake(m);
 }
 
-/* The stream tells of a failure by its own `ended`. */
+/* A failure is told by `ended`. */
 static void write_block(struct mux *m, const uint8_t *block, size_t n)
 {
-    const size_t taken = stream_try(&m->stream, block, n);
+    const size_t taken = tls_try(&m->tls, block, n);
     struct mux_rest *r;
     struct err err;
 
@@ -267,12 +265,12 @@ static void write_block(struct mux *m, const uint8_t *block, size_t n)
     r = xmalloc(sizeof *r + n - taken);
     r->mux = m;
     memcpy(r->data, block + taken, n - taken);
-    stream_send(&m->stream, r->data, n - taken, on_rest_sent, r, &err);
+    tls_send(&m->tls, r->data, n - taken, on_rest_sent, r, &err);
 }
 
 static int has_all_left(const struct mux *m)
 {
-    return !m->first_ready && !m->n_farewells && m->has_greeted && !stream_n_unsent(&m->stream);
+    return !m->first_ready && !m->n_farewells && !mux_n_in_socket(m);
 }
 
 /* Data alone: no user hears of an end while another one sends. */
@@ -292,7 +290,7 @@ static void flush_data(struct mux *m)
 
 static int can_flush(const struct mux *m)
 {
-    return m->has_greeted && !m->is_gathering && !stream_n_unsent(&m->stream);
+    return m->state != MUX_CONNECTING && !m->is_gathering && !mux_n_in_socket(m);
 }
 
 void mux_send(struct mux_channel *ch, const void *data, size_t len, void (*done)(void *owner),
@@ -340,7 +338,7 @@ static void mux_on_flush(uv_idle_t *idle)
         mux_fail(m, &err, UV_ETIMEDOUT);
         return;
     }
-    while (m->state != MUX_OVER && !has_all_left(m) && !stream_n_unsent(&m->stream)) {
+    while (m->state != MUX_OVER && !has_all_left(m) && !mux_n_in_socket(m)) {
         if (++i > BLOCKS_A_TURN) {
             mux_wake(m);
             return;

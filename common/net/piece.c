@@ -6,37 +6,48 @@
 
 #include "base/util.h"
 
-enum { VERSION = 1 };
+enum { VERSION = 2, AT_VERSION = 4, AT_SIDE, AT_TLS, AT_ZERO };
 
 const uint8_t piece_magic[PIECE_MAGIC] = {'D', 'P', 'T', 'R'};
 
-void piece_greet(enum piece_side own, uint8_t out[PIECE_GREETING])
+void piece_greet(const struct piece_greeting *own, uint8_t out[PIECE_GREETING])
 {
     memset(out, 0, PIECE_GREETING);
     memcpy(out, piece_magic, PIECE_MAGIC);
-    out[4] = VERSION;
-    out[5] = (uint8_t)own;
+    out[AT_VERSION] = VERSION;
+    out[AT_SIDE] = (uint8_t)own->side;
+    out[AT_TLS] = own->has_tls != 0;
 }
 
-int piece_check_greeting(const uint8_t in[PIECE_GREETING], enum piece_side own, struct err *err)
+int piece_check_greeting(const uint8_t in[PIECE_GREETING], const struct piece_greeting *own,
+                         struct err *err)
 {
+    const int other = own->side == PIECE_CONNECTS ? PIECE_ACCEPTS : PIECE_CONNECTS;
+    const int is_whole = in[AT_TLS] <= 1 && !in[AT_ZERO];
+
     if (memcmp(in, piece_magic, PIECE_MAGIC) != 0)
         return err_set(err, ERR_UNSUPPORTED,
                        "it is no dpdriver that takes relays: it starts with %02x %02x %02x %02x, "
                        "want \"DPTR\"",
                        in[0], in[1], in[2], in[3]);
-    if (in[4] != VERSION)
+    if (in[AT_VERSION] != VERSION)
         return err_set(err, ERR_UNSUPPORTED,
                        "it speaks version %d of the relays' protocol and this side %d: install the "
                        "same version of dptrain on all machines",
-                       in[4], VERSION);
-    if (in[5] == own && !in[6] && !in[7])
+                       in[AT_VERSION], VERSION);
+    if (in[AT_SIDE] == own->side && is_whole)
         return err_set(err, ERR_PEER,
                        "nothing listens there: the system has connected the socket "
                        "with itself");
-    if (in[5] != (own == PIECE_CONNECTS ? PIECE_ACCEPTS : PIECE_CONNECTS) || in[6] || in[7])
-        return err_set(err, ERR_PROTO, "its greeting ends with %02x %02x %02x, want %02x 00 00",
-                       in[5], in[6], in[7], own == PIECE_CONNECTS ? PIECE_ACCEPTS : PIECE_CONNECTS);
+    if (in[AT_SIDE] != other || !is_whole)
+        return err_set(err, ERR_PROTO,
+                       "its greeting ends with %02x %02x %02x, want %02x, 00 or 01, and 00",
+                       in[AT_SIDE], in[AT_TLS], in[AT_ZERO], other);
+    if (in[AT_TLS] != (own->has_tls != 0))
+        return err_set(err, ERR_REFUSED,
+                       "it has %s, and this side has %s: give both sides --secret-file with copies "
+                       "of one file, or both --insecure",
+                       in[AT_TLS] ? "a secret" : "no secret", own->has_tls ? "one" : "none");
     return 0;
 }
 

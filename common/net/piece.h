@@ -1,12 +1,13 @@
 /* piece - what goes over a mux's connection (net/mux.h): a greeting, then pieces.
  *
- *   greeting   8 bytes from each side: "DPTR", version, side, 2 zeros
+ *   greeting   8 bytes from each side: "DPTR", version, side, 1 if TLS follows, a zero
  *   piece      channel (4 bytes), kind (1), length (3), big endian; then so many bytes
  *
- * The greeting's first 4 bytes tell a relay from TLS and from frames (wire/frame.h).
+ * The greeting's first 4 bytes tell a relay from TLS and from frames (wire/frame.h).  The greeting
+ * itself is never encrypted: so two sides of which one has no secret can both say what is wrong.
  *
  * Threads: any; there is no state.
- * Errors:  ERR_PROTO, ERR_UNSUPPORTED. */
+ * Errors:  ERR_PROTO, ERR_UNSUPPORTED, ERR_REFUSED. */
 #ifndef NET_PIECE_H
 #define NET_PIECE_H
 
@@ -41,11 +42,18 @@ struct piece {
     uint32_t len; /* of what follows the header */
 };
 
-void piece_greet(enum piece_side own, uint8_t out[PIECE_GREETING]);
+/* A side's greeting says this. */
+struct piece_greeting {
+    enum piece_side side;
+    int has_tls;
+};
 
-/* Check the other side's greeting.  ERR_UNSUPPORTED: it is none, or one of another
- * version; ERR_PEER: the socket is connected with itself; ERR_PROTO. */
-int piece_check_greeting(const uint8_t in[PIECE_GREETING], enum piece_side own, struct err *err);
+void piece_greet(const struct piece_greeting *own, uint8_t out[PIECE_GREETING]);
+
+/* Check the other side's greeting.  ERR_UNSUPPORTED: it is none, or one of another version;
+ * ERR_PEER: the socket is connected with itself; ERR_REFUSED: one side has TLS; ERR_PROTO. */
+int piece_check_greeting(const uint8_t in[PIECE_GREETING], const struct piece_greeting *own,
+                         struct err *err);
 
 void piece_put(const struct piece *p, uint8_t out[PIECE_HEADER]);
 int piece_get(const uint8_t in[PIECE_HEADER], struct piece *out, struct err *err);

@@ -94,6 +94,10 @@ static void on_answer_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
     addr_text((struct sockaddr *)&d->to, s->peer);
     addr_number((struct sockaddr *)&d->to, s->peer_number);
     addr_number((struct sockaddr *)&d->answer.local, s->local_number);
+    if (n > 0 && d->answer.code) {
+        s->refusal = xcalloc(1, sizeof *s->refusal);
+        err_set(s->refusal, d->answer.code, "%.*s", (int)sizeof d->answer.why, d->answer.why);
+    }
     end_dial(d, n < 0 ? UV_ECONNRESET : d->answer.status);
 }
 
@@ -153,6 +157,7 @@ static void stream_on_closed(uv_handle_t *h)
         return;
     if (s->dial) /* libuv has ended a connect of its own before */
         end_dial(s->dial, UV_ECANCELED);
+    free(s->refusal);
     s->events->gone(s->arg);
 }
 
@@ -295,11 +300,20 @@ static int stream_set_up(struct stream *s)
     return rc;
 }
 
+static void on_refusal(uv_timer_t *t)
+{
+    struct stream *s = t->data;
+
+    stream_ended(s, s->refusal);
+}
+
 int stream_start(struct stream *s, struct err *err)
 {
     int rc = s->is_relayed ? 0 : stream_set_up(s);
 
-    if (rc == 0)
+    if (s->refusal)
+        uv_timer_start(&s->linger, on_refusal, 0, 0);
+    else if (rc == 0)
         rc = uv_read_start((uv_stream_t *)&s->tcp, stream_on_alloc, stream_on_read);
     if (rc < 0)
         return err_set(err, ERR_PEER, "the connection broke at once: %s (%s)", uv_strerror(rc),
@@ -380,8 +394,7 @@ int stream_send(struct stream *s, const void *data, size_t len, void (*done)(voi
                 void *owner, struct err *err)
 {
     const size_t waiting = stream_n_unsent(s);
-    /* A channel that breaks hands back what waits before it tells its end. */
-    const int is_over = s->state != STREAM_OPEN || (s->is_channel && !s->channel.mux);
+    const int is_over = s->state != STREAM_OPEN;
     uv_buf_t buf = uv_buf_init((char *)data, (unsigned)len);
     struct pending_write *w;
     int rc;
@@ -395,6 +408,10 @@ int stream_send(struct stream *s, const void *data, size_t len, void (*done)(voi
     }
     if (s->is_channel) {
         mux_send(&s->channel, data, len, done, owner);
+        return 0;
+    }
+    if (s->refusal) { /* the relay has closed its end, and `ended` is to say why, not the write */
+        done(owner);
         return 0;
     }
     w = xcalloc(1, sizeof *w);

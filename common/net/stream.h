@@ -51,6 +51,7 @@ struct stream {
     int n_handles;        /* of tcp and linger, not yet closed */
     int is_relayed;       /* the socket leads to a relay (net/lane.h), which told the addresses */
     struct stream_dial *dial; /* stream_connect is under way; or NULL */
+    struct err *refusal;      /* the relay's answer: `ended` tells it after stream_start; or NULL */
     char peer[ADDR_TEXT], peer_number[ADDR_TEXT], local_number[ADDR_TEXT]; /* from stream_start */
 };
 

@@ -56,6 +56,8 @@ static void on_sent(void *owner)
     free(s);
     if (t->state == TLS_OPEN && t->stream.state == STREAM_OPEN)
         tls_pump(t, AHEAD, &err); /* that it fails is seen by the next send or read */
+    if (t->events->sent)
+        t->events->sent(t->arg);
 }
 
 static int tls_flush(struct tls *t, struct err *err)
@@ -146,6 +148,30 @@ int tls_send(struct tls *t, const void *data, size_t len, void (*done)(void *own
     return t->state == TLS_OPEN ? tls_pump(t, AHEAD, err) : 0;
 }
 
+static void tls_broken(struct tls *t);
+
+size_t tls_try(struct tls *t, const void *data, size_t len)
+{
+    struct err err;
+    size_t n;
+
+    if (!t->context)
+        return stream_try(&t->stream, data, len);
+    if (t->state != TLS_OPEN || len == 0)
+        return 0;
+    ERR_clear_error();
+    if (SSL_write(t->ssl, data, (int)len) != (int)len) {
+        tls_broken(t);
+        return 0;
+    }
+    n = n_in_stream(t) ? 0 : stream_try(&t->stream, t->out.data, t->out.len);
+    buf_consume(&t->out, n);
+    if (t->out.len == 0)
+        buf_fini(&t->out);
+    tls_flush(t, &err); /* if the socket broke, its own `ended` tells */
+    return len;
+}
+
 /* ---- ends ---- */
 
 static void tls_over(struct tls *t, const struct err *why)
@@ -174,7 +200,7 @@ static void tls_on_ended(void *arg, const struct err *why)
     int is_stranger = t->state == TLS_SHAKING && t->context;
 
     t->is_broken = 1;
-    if (why || !t->context || (is_stranger && t->context->role == TLS_DRIVER)) {
+    if (why || !t->context || t->before || (is_stranger && t->context->role == TLS_DRIVER)) {
         tls_over(t, why);
         return;
     }
@@ -433,7 +459,9 @@ static void tls_on_bytes(void *arg, const void *data, size_t len)
 {
     struct tls *t = arg;
 
-    if (!t->context)
+    if (t->before)
+        t->before(t->arg, data, len);
+    else if (!t->context)
         t->events->stream.bytes(t->arg, data, len);
     else if (t->state == TLS_OVER)
         return;
@@ -442,6 +470,8 @@ static void tls_on_bytes(void *arg, const void *data, size_t len)
     else
         tls_begin(t, data, len);
 }
+
+void tls_bytes_came(struct tls *t, const void *data, size_t len) { tls_on_bytes(t, data, len); }
 
 /* ---- life ---- */
 
@@ -483,9 +513,24 @@ int tls_start(struct tls *t, struct err *err)
     return rc < 0 ? rc : tls_speak(t, err);
 }
 
-int tls_start_over(struct tls *t, struct mux *m, struct err *err)
+int tls_start_after(struct tls *t, const void *head, size_t len,
+                    void (*before)(void *arg, const void *data, size_t len), struct err *err)
 {
-    int rc = stream_start_over(&t->stream, m, err);
+    int rc = stream_start(&t->stream, err);
 
-    return rc < 0 ? rc : tls_speak(t, err);
+    t->before = before;
+    if (rc == 0 && stream_try(&t->stream, head, len) < len)
+        rc = err_set(err, ERR_PEER, "the connection to %s broke at once", t->stream.peer);
+    return rc;
+}
+
+int tls_enter(struct tls *t, const void *data, size_t len, struct err *err)
+{
+    int rc;
+
+    t->before = NULL;
+    rc = tls_speak(t, err);
+    if (rc == 0 && len > 0)
+        tls_on_bytes(t, data, len);
+    return rc;
 }

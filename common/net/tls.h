@@ -50,6 +50,7 @@ int tls_context_next(struct tls_context *c);
 struct tls_events {
     struct stream_events stream;
     void (*open)(void *arg);
+    void (*sent)(void *arg); /* with a context: encrypted bytes have left; may be NULL */
 };
 
 enum {
@@ -80,6 +81,8 @@ struct tls {
     uint8_t name[TLS_NAME];         /* a follower's for it */
     uint8_t proof[TLS_PROOF];       /* a driver's; n_proof bytes of it have come */
     size_t n_proof;
+    /* It takes what comes before TLS begins (tls_start_after); NULL: TLS has begun. */
+    void (*before)(void *arg, const void *data, size_t len);
     int is_pumping;
     int is_judged; /* the first bytes were fine */
     int is_broken; /* nothing more can be said to the peer */
@@ -88,9 +91,22 @@ struct tls {
 int tls_init(struct tls *t, uv_loop_t *loop, const struct tls_context *context, size_t queue_limit,
              const struct tls_events *events, void *arg, struct err *err);
 int tls_start(struct tls *t, struct err *err);
-int tls_start_over(struct tls *t, struct mux *m, struct err *err); /* as stream_start_over */
+
+/* The same where other bytes come first, in the clear: `head` leaves, and what comes goes to
+ * before(arg, ...), with the arg of the events, until tls_enter.  There TLS begins; `data` has come
+ * for it already, and len may be 0. */
+int tls_start_after(struct tls *t, const void *head, size_t len,
+                    void (*before)(void *arg, const void *data, size_t len), struct err *err);
+int tls_enter(struct tls *t, const void *data, size_t len, struct err *err);
+
+/* Bytes came from the peer by another way than the stream. */
+void tls_bytes_came(struct tls *t, const void *data, size_t len);
+
 int tls_send(struct tls *t, const void *data, size_t len, void (*done)(void *owner), void *owner,
              struct err *err);
+/* Not over a channel, and open: send what leaves at once, and return how much that is.  With a
+ * context it is all: what the socket does not take waits in the stream, encrypted. */
+size_t tls_try(struct tls *t, const void *data, size_t len);
 void tls_close(struct tls *t, int linger_ms);
 
 /* 1: the peer has proven the key.  Always 1 without a context. */

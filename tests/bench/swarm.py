@@ -9,8 +9,9 @@
 For each number of ranks a driver (swarm/driver_main.c: dpdriver's own server, session and TLS,
 around an engine that does not train) and one process that plays all its followers (swarm/swarm.c)
 talk over loopback, by TLS 1.3 with the shared secret.  Beyond 10,000 ranks 8 followers share a
-connection, as those of a machine do behind its agent; --relayed K has it so for any number, 0 for
-none.  A job of so many ranks is measured once.  Measured, the median of the rounds:
+connection and its TLS, as those of a machine do behind its agent; the sockets between that agent
+and its followers are left out.  --relayed K has it so for any number, 0 for none.  A job of so many
+ranks is measured once.  Measured, the median of the rounds:
 
   join       from the first connect until every rank is told to train: the driver has welcomed all,
              sent Form to all and heard from all that they have formed.  By wall clock, and as CPU

@@ -195,7 +195,25 @@ class Relay(training.Case):
         agent = self.agent(1, 2, secret=["--secret-file", self.make("other")])
         self.assert_exit(agent, REFUSED, r"(?m)^\[rank 1\] dpfollower: .*the secrets differ",
                          r"(?m)^\[rank 2\] dpfollower: .*the secrets differ")
-        driver.wait_line(r"not let in: 127.0.0.1:\d+ \(relayed \d+\): the secrets differ")
+        driver.wait_line(r"not let in: 127.0.0.1:\d+: the secrets differ")
+        self.stop(driver)
+
+    def test_next_secret(self):
+        """While a secret is being changed, the relay offers the next one."""
+        driver = self.driver(*self.secret, n=3, job=SMALL)
+        agent = self.agent(1, 2, secret=["--secret-file", self.make("new"), *self.secret])
+        for daemon in (driver, agent):
+            self.assert_exit(daemon, FINISHED)
+        agent.wait_line("relay: the driver does not have this secret; trying the next")
+
+    def test_no_secret(self):
+        """Only the driver has one: both sides say so."""
+        driver = self.job(3)
+        agent = self.agent(1, 2, secret=["--insecure"])
+        self.assert_exit(agent, REFUSED, *(
+            rf"(?m)^\[rank {rank}\] dpfollower: .*it has a secret, and this side has none: give "
+            "both sides --secret-file" for rank in (1, 2)))
+        driver.wait_line(r"not let in: .*it has no secret, and this side has one: give both sides")
         self.stop(driver)
 
     def test_no_driver(self):

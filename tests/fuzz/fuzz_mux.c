@@ -1,7 +1,8 @@
 /* Fuzz target: the input is what the other side of a relay's connection sends, to a driver or to a
  * relay.  The connection goes on or ends with a text, no channel brings more bytes than were
  * granted, and each hears of its end once.  The input's first byte chooses the side, the size of
- * the pieces in which the other bytes come, and what the user of the channels does. */
+ * the pieces in which the other bytes come, and what the user of the channels does.  Where the
+ * greeting says that TLS follows, this side has a secret: no channel is offered then. */
 #include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -107,9 +108,12 @@ static void on_offered(void *arg)
 {
     struct user *u = arg;
 
+    ASSERT(!u->mux->tls.context);
     if (++u->n_events % 5)
         open_one(u);
 }
+
+static void on_ready(void *arg) { ASSERT(!((struct user *)arg)->mux->tls.context); }
 
 static void on_mux_ended(void *arg, const struct err *why, int status)
 {
@@ -152,9 +156,27 @@ static void finish(struct user *u, uv_loop_t *loop)
     ASSERT(u->n_sent == u->n_done);
 }
 
+/* NULL: the input's greeting says that no TLS follows. */
+static const struct tls_context *context_for(const uint8_t *data, size_t size)
+{
+    static const struct tls_texts texts = {"other", "plain"};
+    static struct tls_context *contexts[2];
+    const enum tls_role role = data[0] & 1 ? TLS_FOLLOWER : TLS_DRIVER;
+    struct secret s;
+    struct err err;
+
+    if (size < 4 || data[3] != 1)
+        return NULL;
+    memset(&s, 7, sizeof s);
+    if (!contexts[role])
+        ASSERT(tls_context_new(&s, 1, role, &texts, &contexts[role], &err) == 0);
+    return contexts[role];
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct mux_events events = {.offered = on_offered, .ended = on_mux_ended};
+    static const struct mux_events events = {
+        .ready = on_ready, .offered = on_offered, .ended = on_mux_ended};
     struct user u = {0};
     uv_loop_t loop;
     struct err err;
@@ -167,7 +189,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     signal(SIGPIPE, SIG_IGN); /* as the daemons do */
     u.habits = data[0] >> 4;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0) {
-        ASSERT(mux_accept(&loop, ends[0], &events, &u, &u.mux, &err) == 0);
+        ASSERT(mux_accept(&loop, ends[0], context_for(data, size), &(struct mux_user){&events, &u},
+                          &u.mux, &err) == 0);
         if (data[0] & 1) {
             u.mux->side = PIECE_CONNECTS;
             for (int i = 0; i < 4; i++)

@@ -141,7 +141,8 @@ static inline int party_accept(struct party *p, uv_loop_t *loop)
 
     memset(p, 0, sizeof *p);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
-    assert_int_equal(mux_accept(loop, ends[0], &party_events, p, &p->mux, &err), 0);
+    assert_int_equal(
+        mux_accept(loop, ends[0], NULL, &(struct mux_user){&party_events, p}, &p->mux, &err), 0);
     return ends[1];
 }
 

@@ -14,35 +14,35 @@ enum { RANKS = 8 };
 struct machine {
     struct party party; /* its mux, without channels of the party's own */
     struct side rank[RANKS];
-    int is_open[RANKS];
     int n_ranks;
 };
 
-static inline void machine_open(uv_loop_t *loop, struct machine *m, const struct server *s)
+static inline void machine_open_with(uv_loop_t *loop, struct machine *m, const struct server *s,
+                                     const struct tls_context *tls)
 {
     struct sockaddr_in sa;
     struct err err;
 
     memset(m, 0, sizeof *m);
     uv_ip4_addr("127.0.0.1", listener_port(s->listener), &sa);
-    assert_int_equal(
-        mux_connect(loop, (struct sockaddr *)&sa, &party_events, &m->party, &m->party.mux, &err),
-        0);
+    assert_int_equal(mux_connect(loop, (struct sockaddr *)&sa, tls,
+                                 &(struct mux_user){&party_events, &m->party}, &m->party.mux, &err),
+                     0);
 }
 
-static inline void on_rank_open(void *arg) { *(int *)arg = 1; }
-
-static inline struct side *machine_rank(uv_loop_t *loop, struct machine *m,
-                                        const struct tls_context *tls)
+static inline void machine_open(uv_loop_t *loop, struct machine *m, const struct server *s)
 {
-    const int i = m->n_ranks++;
-    struct side *side = &m->rank[i];
+    machine_open_with(loop, m, s, NULL);
+}
+
+static inline struct side *machine_rank(uv_loop_t *loop, struct machine *m)
+{
+    struct side *side = &m->rank[m->n_ranks++];
     struct err err;
 
     assert_true(m->n_ranks <= RANKS);
-    assert_int_equal(conn_new(loop, FRAME_MAX, tls, &side->conn, &err), 0);
+    assert_int_equal(conn_new(loop, FRAME_MAX, NULL, &side->conn, &err), 0);
     conn_listen(side->conn, &side_events, side);
-    conn_on_open(side->conn, on_rank_open, &m->is_open[i]);
     assert_int_equal(conn_start_over(side->conn, m->party.mux, &err), 0);
     return side;
 }

@@ -9,98 +9,19 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "fixture.h"
-#include "net/dialer.h"
-#include "net/gateway.h"
-#include "net/lane.h"
+#include "gateway_process.h"
 #include "net/mux.h"
 #include "net/piece.h"
-
-/* A process: its end of the lane, its dialer, and its connection. */
-struct process {
-    struct side side;
-    struct dialer *dialer;
-    int lane, is_connected, has_given_up;
-    char peer[64];
-    struct err why;
-};
-
-static void on_connected(void *arg, struct conn *c)
-{
-    struct process *p = arg;
-
-    p->side.conn = c;
-    p->is_connected = 1;
-    snprintf(p->peer, sizeof p->peer, "%s", conn_peer(c));
-    conn_listen(c, &side_events, &p->side);
-}
-
-static void on_gave_up(void *arg, const struct err *why)
-{
-    struct process *p = arg;
-
-    p->why = *why;
-    p->has_given_up = 1;
-}
-
-static void process_dial(uv_loop_t *loop, struct gateway *g, struct process *p, int port, int wait)
-{
-    struct dialer_options o = {.host = "127.0.0.1",
-                               .port = port,
-                               .wait_ms = wait,
-                               .seed = 7,
-                               .connected = on_connected,
-                               .gave_up = on_gave_up,
-                               .arg = p};
-    struct err err;
-
-    *p = (struct process){0};
-    assert_int_equal(gateway_add(g, &p->lane, &err), 0);
-    o.lane = p->lane;
-    assert_int_equal(dialer_new(loop, &o, &p->dialer, &err), 0);
-    dialer_start(p->dialer, 0);
-}
-
-static void process_end(struct process *p)
-{
-    if (p->side.conn)
-        conn_abort(p->side.conn);
-    dialer_close(p->dialer);
-    close(p->lane);
-}
-
-static void open_for_relays(uv_loop_t *loop, struct server *s, int port)
-{
-    server_open_like(loop, s,
-                     &(struct listener_options){.port = port,
-                                                .max_strangers = 16,
-                                                .takes_relays = 1,
-                                                .stranger_ms = NEVER_MS,
-                                                .room_after_ms = NEVER_MS});
-}
-
-/* A process and its connection as the server sees it. */
-static struct side *connect_one(uv_loop_t *loop, struct gateway *g, struct process *p,
-                                struct server *s)
-{
-    const int before = s->n_accepted;
-
-    process_dial(loop, g, p, listener_port(s->listener), -1);
-    run_until(loop, &p->is_connected);
-    while (s->n_accepted == before)
-        uv_run(loop, UV_RUN_ONCE);
-    return &s->side[before];
-}
 
 /* Bytes go both ways, the server sees one peer, and ends pass in order in both directions. */
 static void test_one_connection(void **state)
 {
-    struct gateway *g = gateway_new(*state);
+    struct gateway *g = gateway_new(*state, NULL);
     struct process p[3];
     struct server s;
     char text[3][ADDR_TEXT];
 
-    open_for_relays(*state, &s, 0);
+    open_for_relays(*state, &s, NULL, 0);
     for (int i = 0; i < 3; i++) {
         struct side *side = connect_one(*state, g, &p[i], &s);
 
@@ -135,12 +56,12 @@ static void test_one_connection(void **state)
  */
 static void test_last_words(void **state)
 {
-    struct gateway *g = gateway_new(*state);
+    struct gateway *g = gateway_new(*state, NULL);
     struct process p;
     struct server s;
     struct side *side;
 
-    open_for_relays(*state, &s, 0);
+    open_for_relays(*state, &s, NULL, 0);
     side = connect_one(*state, g, &p, &s);
     conn_send(p.side.conn, frame_of(60000, 'x'));
     side->answer = frame_of(60000, 'y');
@@ -163,7 +84,7 @@ static void test_last_words(void **state)
 
 static void test_nobody_listens(void **state)
 {
-    struct gateway *g = gateway_new(*state);
+    struct gateway *g = gateway_new(*state, NULL);
     struct process p;
     int port, fd = hold_port(&port);
 
@@ -178,7 +99,7 @@ static void test_nobody_listens(void **state)
 /* The driver comes later, and a process is there again after its connection was lost. */
 static void test_comes_later(void **state)
 {
-    struct gateway *g = gateway_new(*state);
+    struct gateway *g = gateway_new(*state, NULL);
     struct process p;
     struct server s;
     int port, fd = hold_port(&port);
@@ -187,7 +108,7 @@ static void test_comes_later(void **state)
     for (int i = 0; i < 20; i++)
         uv_run(*state, UV_RUN_ONCE);
     assert_false(p.is_connected);
-    open_for_relays(*state, &s, port);
+    open_for_relays(*state, &s, NULL, port);
     for (int i = 0; i < 3; i++) {
         run_until(*state, &p.is_connected);
         while (s.n_accepted == i)
@@ -262,7 +183,7 @@ static void test_no_relays_there(void **state)
     static const char *const answers[] = {"", "DPT1\0\0\0\5", "\x15\x03\x03\x02\x02(any)"};
 
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
-        struct gateway *g = gateway_new(*state);
+        struct gateway *g = gateway_new(*state, NULL);
         struct process p;
         struct older o;
         int port = older_open(*state, &o, answers[i]);
@@ -309,13 +230,13 @@ static int raw_ask(uv_loop_t *loop, int lane, const struct server *s)
 static void test_one_does_not_read(void **state)
 {
     enum { FRAME = 1 << 20, N_FRAMES = CONN_QUEUE_LIMIT / FRAME - 1 };
-    struct gateway *g = gateway_new(*state);
+    struct gateway *g = gateway_new(*state, NULL);
     struct process p;
     struct server s;
     struct err err;
     int lane, fd;
 
-    open_for_relays(*state, &s, 0);
+    open_for_relays(*state, &s, NULL, 0);
     assert_int_equal(gateway_add(g, &lane, &err), 0);
     fd = raw_ask(*state, lane, &s);
     assert_int_equal(write(fd, "DPT1\0\0\0\1x", 9), 9);
@@ -343,13 +264,13 @@ static void test_one_does_not_read(void **state)
 /* The server has closed its connection: the process learns it at once, and may still send. */
 static void test_half_closed(void **state)
 {
-    struct gateway *g = gateway_new(*state);
+    struct gateway *g = gateway_new(*state, NULL);
     struct server s;
     struct err err;
     int lane, fd;
     char byte;
 
-    open_for_relays(*state, &s, 0);
+    open_for_relays(*state, &s, NULL, 0);
     assert_int_equal(gateway_add(g, &lane, &err), 0);
     fd = raw_ask(*state, lane, &s);
     s.side[0].close_on_frame = 1;
@@ -368,7 +289,7 @@ static void test_half_closed(void **state)
 static void test_last_words_wait(void **state)
 {
     enum { FRAME = MUX_WINDOW - 1000 }; /* more than the process's socket takes */
-    struct gateway *g = gateway_new(*state);
+    struct gateway *g = gateway_new(*state, NULL);
     struct server s;
     struct err err;
     size_t n_bytes = 0;
@@ -376,7 +297,7 @@ static void test_last_words_wait(void **state)
     int lane, fd;
     ssize_t n;
 
-    open_for_relays(*state, &s, 0);
+    open_for_relays(*state, &s, NULL, 0);
     assert_int_equal(gateway_add(g, &lane, &err), 0);
     fd = raw_ask(*state, lane, &s);
     s.side[0].answer = frame_of(FRAME, 'a');
@@ -421,7 +342,7 @@ static int frozen_accept(int listening)
     int fd = accept(listening, NULL, NULL);
 
     assert_true(fd >= 0);
-    piece_greet(PIECE_ACCEPTS, greeting);
+    piece_greet(&(struct piece_greeting){.side = PIECE_ACCEPTS}, greeting);
     assert_int_equal(write(fd, greeting, sizeof greeting), sizeof greeting);
     return fd;
 }
@@ -455,7 +376,7 @@ static size_t write_much(uv_loop_t *loop, int fd)
 /* A driver that is stopped and no longer reads does not hold up the relay's end. */
 static void test_frozen_driver(void **state)
 {
-    struct gateway *g = gateway_new(*state);
+    struct gateway *g = gateway_new(*state, NULL);
     struct sockaddr_in to;
     int listening = frozen_listen(&to), driver = -1, lane, fd[STREAMS], has_ended;
     const int64_t start = clock_mono_ns();
@@ -497,12 +418,12 @@ static void test_frozen_driver(void **state)
 /* A process that is killed ends its connections at once. */
 static void test_a_process_is_killed(void **state)
 {
-    struct gateway *g = gateway_new(*state);
+    struct gateway *g = gateway_new(*state, NULL);
     struct server s;
     struct err err;
     int lane, fd;
 
-    open_for_relays(*state, &s, 0);
+    open_for_relays(*state, &s, NULL, 0);
     assert_int_equal(gateway_add(g, &lane, &err), 0);
     fd = raw_ask(*state, lane, &s);
     assert_int_equal(write(fd, "DPT1\0\0\0\1x", 9), 9);
@@ -519,13 +440,13 @@ static void test_a_process_is_killed(void **state)
 static void test_no_requests(void **state)
 {
     struct sockaddr_un no_address = {.sun_family = AF_UNIX};
-    struct gateway *g = gateway_new(*state);
+    struct gateway *g = gateway_new(*state, NULL);
     struct server s;
     struct err err;
     int lane, fd;
     char byte;
 
-    open_for_relays(*state, &s, 0);
+    open_for_relays(*state, &s, NULL, 0);
     assert_int_equal(gateway_add(g, &lane, &err), 0);
     assert_int_equal(send(lane, "x", 1, 0), 1);
     assert_int_equal(send(lane, &(struct sockaddr_storage){.ss_family = AF_INET},
@@ -544,7 +465,7 @@ static void test_no_requests(void **state)
 /* The relay is gone: the dialer says so, as of any driver that is not there. */
 static void test_no_relay(void **state)
 {
-    struct gateway *g = gateway_new(*state);
+    struct gateway *g = gateway_new(*state, NULL);
     struct process p;
     struct err err;
     int lane;
@@ -562,9 +483,9 @@ static void test_close_any_time(void **state)
 {
     struct server s;
 
-    open_for_relays(*state, &s, 0);
+    open_for_relays(*state, &s, NULL, 0);
     for (int turns = 0; turns < 12; turns++) {
-        struct gateway *g = gateway_new(*state);
+        struct gateway *g = gateway_new(*state, NULL);
         struct process p;
 
         process_dial(*state, g, &p, listener_port(s.listener), -1);

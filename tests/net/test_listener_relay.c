@@ -1,5 +1,5 @@
-/* Tests of a listener that takes relays: ranks behind one are connections like others, each with
- * its own proof and its own end. */
+/* Tests of a listener that takes relays: a relay proves that it knows the secret, and ranks behind
+ * one are connections like others, each with its own end. */
 #include "relay_machine.h"
 
 #include "base/alloc.h"
@@ -16,9 +16,9 @@ static void test_ranks(void **state)
 
         relays_open(*state, &s, (struct listener_options){.tls = driver});
         s.n_to_welcome = 3;
-        machine_open(*state, &m, &s);
+        machine_open_with(*state, &m, &s, follower);
         for (int i = 0; i < 3; i++)
-            conn_send(machine_rank(*state, &m, follower)->conn, frame_of(100 + (size_t)i, 'a'));
+            conn_send(machine_rank(*state, &m)->conn, frame_of(100 + (size_t)i, 'a'));
         until_accepted(*state, &s, 3);
         for (int i = 0; i < 3; i++) {
             assert_int_equal(strncmp(conn_peer(s.side[i].conn), "127.0.0.1:", 10), 0);
@@ -52,55 +52,123 @@ static void test_ranks(void **state)
     }
 }
 
-/* A rank that has another secret ends its channel alone; the ones beside it join. */
-static void test_wrong_secret(void **state)
+static char not_let_in[512];
+static int n_not_let_in;
+
+static void note_refused(void *arg, const char *why)
 {
-    struct tls_context *driver = context(1, TLS_DRIVER);
-    struct tls_context *good = context(1, TLS_FOLLOWER), *bad = context(2, TLS_FOLLOWER);
+    (void)arg;
+    n_not_let_in++;
+    snprintf(not_let_in, sizeof not_let_in, "%s", why);
+}
+
+struct refusal {
+    int driver, relay; /* keys; 0: no secret */
+    const char *relay_says, *driver_says;
+};
+
+/* A bad relay, and a good one after it. */
+static void refuse(uv_loop_t *loop, const struct refusal *r, struct server *s,
+                   const struct tls_context *bad_key, const struct tls_context *good_key)
+{
+    struct machine bad, good;
+
+    n_not_let_in = 0;
+    machine_open_with(loop, &bad, s, bad_key);
+    conn_send(machine_rank(loop, &bad)->conn, frame_of(100, 'b'));
+    run_until(loop, &bad.party.is_ended);
+    assert_says(&bad.party.why, ERR_REFUSED, r->relay_says);
+    assert_true(bad.rank[0].is_closed);
+    run_until(loop, &n_not_let_in);
+    assert_non_null(strstr(not_let_in, r->driver_says));
+    machine_open_with(loop, &good, s, good_key);
+    conn_send(machine_rank(loop, &good)->conn, frame_of(100, 'g'));
+    until_accepted(loop, s, 1);
+    run_until(loop, &s->side[0].has_frame);
+    machine_close(&good);
+    run_until(loop, &s->side[0].is_closed);
+    assert_int_equal(s->n_accepted, 1);
+    assert_int_equal(n_not_let_in, 1);
+}
+
+/* A relay has another secret, or one side has none: no rank of that relay gets to the caller, both
+ * sides say why, and a good relay is let in. */
+static void test_refused(void **state)
+{
+    static const struct refusal cases[] = {
+        {1, 2, "the secrets differ: no copy of the other", "the secrets differ"},
+        {1, 0, "it has a secret, and this side has none: give both", "it has no secret, and"},
+        {0, 1, "it has no secret, and this side has one: give both", "it has a secret, and"},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct tls_context *key[3] = {NULL, context(1, TLS_FOLLOWER), context(2, TLS_FOLLOWER)};
+        struct tls_context *driver = cases[i].driver ? context(1, TLS_DRIVER) : NULL;
+        struct server s;
+
+        relays_open(*state, &s, (struct listener_options){.tls = driver, .refused = note_refused});
+        s.n_to_welcome = 1;
+        refuse(*state, &cases[i], &s, key[cases[i].relay], key[cases[i].driver]);
+        listener_close(s.listener);
+        uv_run(*state, UV_RUN_DEFAULT);
+        tls_context_free(driver);
+        tls_context_free(key[1]);
+        tls_context_free(key[2]);
+    }
+}
+
+/* A relay takes a program that knows the secret as a follower does for no driver. */
+static void test_no_driver_of_ours(void **state)
+{
+    struct tls_context *follower = context(1, TLS_FOLLOWER), *driver = context(1, TLS_DRIVER);
+    struct tls_context *other = context(2, TLS_DRIVER);
+    EVP_PKEY *own = driver->key[0].driver;
     struct machine m;
     struct server s;
 
+    driver->key[0].driver = other->key[0].driver;
     relays_open(*state, &s, (struct listener_options){.tls = driver});
-    s.n_to_welcome = 2;
-    machine_open(*state, &m, &s);
-    machine_rank(*state, &m, good);
-    machine_rank(*state, &m, bad);
-    machine_rank(*state, &m, good);
-    run_until(*state, &m.rank[1].is_closed);
-    assert_says(&m.rank[1].why, ERR_REFUSED, "the secrets differ");
-    run_until(*state, &m.is_open[0]);
-    run_until(*state, &m.is_open[2]);
-    assert_int_equal(s.n_accepted, 2);
-    assert_false(m.rank[0].is_closed || m.rank[2].is_closed);
-    machine_close(&m);
-    run_until(*state, &s.side[0].is_closed);
-    run_until(*state, &s.side[1].is_closed);
+    machine_open_with(*state, &m, &s, follower);
+    machine_rank(*state, &m);
+    run_until(*state, &m.party.is_ended);
+    assert_says(&m.party.why, ERR_REFUSED,
+                "knows the secret as a follower does, but is no dpdriver");
+    assert_false(m.party.is_ready);
+    assert_int_equal(s.n_accepted, 0);
     listener_close(s.listener);
     uv_run(*state, UV_RUN_DEFAULT);
+    driver->key[0].driver = own;
+    tls_context_free(follower);
     tls_context_free(driver);
-    tls_context_free(good);
-    tls_context_free(bad);
+    tls_context_free(other);
 }
 
 /* The machine is lost: each of its ranks is, and the text names the relay. */
 static void test_lost_machine(void **state)
 {
-    struct machine m;
-    struct server s;
+    for (int key = 0; key < 2; key++) {
+        struct tls_context *driver = key ? context(1, TLS_DRIVER) : NULL;
+        struct tls_context *follower = key ? context(1, TLS_FOLLOWER) : NULL;
+        struct machine m;
+        struct server s;
 
-    relays_open(*state, &s, (struct listener_options){0});
-    s.n_to_welcome = 3;
-    machine_open(*state, &m, &s);
-    for (int i = 0; i < 3; i++)
-        machine_rank(*state, &m, NULL);
-    until_accepted(*state, &s, 3);
-    mux_abort(m.party.mux);
-    for (int i = 0; i < 3; i++) {
-        run_until(*state, &s.side[i].is_closed);
-        assert_says(&s.side[i].why, ERR_PEER, "the relay at 127.0.0.1:");
-        assert_true(m.rank[i].is_closed);
+        relays_open(*state, &s, (struct listener_options){.tls = driver});
+        s.n_to_welcome = 3;
+        machine_open_with(*state, &m, &s, follower);
+        for (int i = 0; i < 3; i++)
+            machine_rank(*state, &m);
+        until_accepted(*state, &s, 3);
+        mux_abort(m.party.mux);
+        for (int i = 0; i < 3; i++) {
+            run_until(*state, &s.side[i].is_closed);
+            assert_says(&s.side[i].why, ERR_PEER, "the relay at 127.0.0.1:");
+            assert_true(m.rank[i].is_closed);
+        }
+        listener_close(s.listener);
+        uv_run(*state, UV_RUN_DEFAULT);
+        tls_context_free(driver);
+        tls_context_free(follower);
     }
-    listener_close(s.listener);
 }
 
 /* The first bytes of a connection come one by one: whatever they are, they arrive where they
@@ -112,7 +180,7 @@ static void test_first_bytes(void **state)
     struct server s;
     int frames, relay, other;
 
-    piece_greet(PIECE_CONNECTS, greeting);
+    piece_greet(&(struct piece_greeting){.side = PIECE_CONNECTS}, greeting);
     relays_open(*state, &s, (struct listener_options){0});
     frames = raw_connect(&s);
     relay = raw_connect(&s);
@@ -148,7 +216,7 @@ static void test_listener_closes(void **state)
     relays_open(*state, &s, (struct listener_options){0});
     s.n_to_welcome = 1;
     machine_open(*state, &m, &s);
-    machine_rank(*state, &m, NULL);
+    machine_rank(*state, &m);
     until_accepted(*state, &s, 1);
     listener_close(s.listener);
     mux_turn(*state, 20);
@@ -160,7 +228,7 @@ static void test_listener_closes(void **state)
     assert_int_equal(m.party.status, UV_EOF);
 }
 
-/* More ranks than may prove the secret at the same time all come in. */
+/* Many ranks of one relay come in at once. */
 static void test_many_ranks_of_one(void **state)
 {
     enum { MANY = 100 };
@@ -171,9 +239,9 @@ static void test_many_ranks_of_one(void **state)
     struct err err;
 
     relays_open(*state, &s, (struct listener_options){.tls = driver, .max_strangers = 2 * MANY});
-    machine_open(*state, &m, &s);
+    machine_open_with(*state, &m, &s, good);
     for (int i = 0; i < MANY; i++) {
-        assert_int_equal(conn_new(*state, FRAME_MAX, good, &rank[i].conn, &err), 0);
+        assert_int_equal(conn_new(*state, FRAME_MAX, NULL, &rank[i].conn, &err), 0);
         conn_listen(rank[i].conn, &side_events, &rank[i]);
         assert_int_equal(conn_start_over(rank[i].conn, m.party.mux, &err), 0);
     }
@@ -186,71 +254,16 @@ static void test_many_ranks_of_one(void **state)
     tls_context_free(good);
 }
 
-/* ---- what waits for a lost machine ---- */
-
-struct waiting {
-    struct frame *last; /* of those that wait */
-    int is_closed, n_refs;
-};
-
-static void on_no_frame(void *arg, struct conn *c, const uint8_t *body, size_t len)
-{
-    (void)arg;
-    (void)c;
-    (void)body;
-    (void)len;
-    fail_msg("a frame came");
-}
-
-static void on_waiting_closed(void *arg, struct conn *c, const struct err *why)
-{
-    struct waiting *w = arg;
-
-    (void)c;
-    assert_non_null(why);
-    w->is_closed = 1;
-    w->n_refs = w->last->refs;
-}
-
-/* It is not encrypted any more: it still waits when its connection's user hears of the loss. */
-static void test_none_encrypted(void **state)
-{
-    static const struct conn_events events = {on_no_frame, on_waiting_closed};
-    struct tls_context *driver = context(1, TLS_DRIVER), *follower = context(1, TLS_FOLLOWER);
-    struct waiting w = {.last = frame_of(1000, 'w')};
-    struct machine m;
-    struct server s;
-
-    relays_open(*state, &s, (struct listener_options){.tls = driver});
-    s.n_to_welcome = 1;
-    machine_open(*state, &m, &s);
-    machine_rank(*state, &m, follower);
-    until_accepted(*state, &s, 1);
-    run_until(*state, &m.is_open[0]);
-    conn_listen(s.side[0].conn, &events, &w);
-    conn_send(s.side[0].conn, frame_of(8 << 20, 'v'));
-    conn_send(s.side[0].conn, frame_ref(w.last));
-    mux_abort(m.party.mux);
-    run_until(*state, &w.is_closed);
-    listener_close(s.listener);
-    uv_run(*state, UV_RUN_DEFAULT);
-    assert_int_equal(w.n_refs, 2);
-    assert_int_equal(w.last->refs, 1);
-    frame_unref(w.last);
-    tls_context_free(driver);
-    tls_context_free(follower);
-}
-
 int main(void)
 {
 #define LOOP_TEST(t) cmocka_unit_test_setup_teardown(t, loop_setup, loop_teardown)
     const struct CMUnitTest tests[] = {
         LOOP_TEST(test_ranks),
-        LOOP_TEST(test_wrong_secret),
+        LOOP_TEST(test_refused),
+        LOOP_TEST(test_no_driver_of_ours),
         LOOP_TEST(test_lost_machine),
         LOOP_TEST(test_first_bytes),
         LOOP_TEST(test_listener_closes),
-        LOOP_TEST(test_none_encrypted),
         LOOP_TEST(test_many_ranks_of_one),
     };
 

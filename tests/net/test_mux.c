@@ -3,6 +3,10 @@
 #include "mux_party.h"
 
 #include "base/clock.h"
+#include "tls_pair.h"
+
+/* NULL: without TLS. */
+static struct tls_context *of_relay, *of_driver;
 
 struct couple {
     struct party relay, driver;
@@ -41,12 +45,14 @@ static void couple_open(struct couple *c, uv_loop_t *loop)
     assert_int_equal(uv_tcp_bind(&c->listening, (struct sockaddr *)&sa, 0), 0);
     assert_int_equal(uv_listen((uv_stream_t *)&c->listening, 1, on_couple_connection), 0);
     assert_int_equal(uv_tcp_getsockname(&c->listening, (struct sockaddr *)&sa, &len), 0);
-    assert_int_equal(
-        mux_connect(loop, (struct sockaddr *)&sa, &party_events, &c->relay, &c->relay.mux, &err),
-        0);
+    assert_int_equal(mux_connect(loop, (struct sockaddr *)&sa, of_relay,
+                                 &(struct mux_user){&party_events, &c->relay}, &c->relay.mux, &err),
+                     0);
     while (c->accepted < 0 || read(c->accepted, magic, sizeof magic) < 0)
         uv_run(loop, UV_RUN_NOWAIT);
-    assert_int_equal(mux_accept(loop, c->accepted, &party_events, &c->driver, &c->driver.mux, &err),
+    assert_int_equal(mux_accept(loop, c->accepted, of_driver,
+                                &(struct mux_user){&party_events, &c->driver}, &c->driver.mux,
+                                &err),
                      0);
     run_until(loop, &c->relay.is_ready);
 }
@@ -284,7 +290,8 @@ static void expect_no_driver(void **state, struct party *p, int port, int status
 
     memset(p, 0, sizeof *p);
     uv_ip4_addr("127.0.0.1", port, &sa);
-    assert_int_equal(mux_connect(*state, (struct sockaddr *)&sa, &party_events, p, &p->mux, &err),
+    assert_int_equal(mux_connect(*state, (struct sockaddr *)&sa, of_relay,
+                                 &(struct mux_user){&party_events, p}, &p->mux, &err),
                      0);
     party_open(p);
     run_until(*state, &p->is_ended);
@@ -343,7 +350,15 @@ int main(void)
         LOOP_TEST(test_close),       LOOP_TEST(test_no_driver),
     };
 
+    int n_failed;
+
     signal(SIGPIPE, SIG_IGN); /* as the daemons do */
     pattern_init();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    n_failed = cmocka_run_group_tests_name("without TLS", tests, NULL, NULL);
+    of_relay = context(1, TLS_FOLLOWER);
+    of_driver = context(1, TLS_DRIVER);
+    n_failed += cmocka_run_group_tests_name("with TLS", tests, NULL, NULL);
+    tls_context_free(of_relay);
+    tls_context_free(of_driver);
+    return n_failed;
 }

@@ -12,7 +12,7 @@ static void greet(uv_loop_t *loop, int fd)
 {
     uint8_t greeting[PIECE_GREETING];
 
-    piece_greet(PIECE_CONNECTS, greeting);
+    piece_greet(&(struct piece_greeting){.side = PIECE_CONNECTS}, greeting);
     assert_int_equal(write(fd, greeting + PIECE_MAGIC, PIECE_GREETING - PIECE_MAGIC),
                      PIECE_GREETING - PIECE_MAGIC); /* the magic was read */
     mux_turn(loop, 2);
@@ -54,7 +54,7 @@ static int party_accept_full(struct party *p, uv_loop_t *loop, uint32_t *number)
     assert_int_equal(p->n_lines, 1);
     p->is_shy = 1;
     *number = 1;
-    while (!stream_n_unsent(&p->mux->stream))
+    while (!stream_n_unsent(&p->mux->tls.stream))
         send_pairs(loop, fd, number, PAIRS);
     assert_false(p->is_ended);
     return fd;

@@ -15,7 +15,7 @@ static void wire_greet(void)
 {
     uint8_t greeting[PIECE_GREETING];
 
-    piece_greet(PIECE_CONNECTS, greeting);
+    piece_greet(&(struct piece_greeting){.side = PIECE_CONNECTS}, greeting);
     memcpy(wire.data, greeting + PIECE_MAGIC,
            PIECE_GREETING - PIECE_MAGIC); /* the magic was read */
     wire.n = PIECE_GREETING - PIECE_MAGIC;
@@ -86,7 +86,7 @@ static void expect_greeting(int fd)
     uint8_t greeting[PIECE_GREETING], want[PIECE_GREETING];
 
     assert_int_equal(read(fd, greeting, sizeof greeting), sizeof greeting);
-    piece_greet(PIECE_ACCEPTS, want);
+    piece_greet(&(struct piece_greeting){.side = PIECE_ACCEPTS}, want);
     assert_memory_equal(greeting, want, sizeof want);
 }
 
@@ -296,10 +296,12 @@ static void test_greetings(void **state)
         int code;
         const char *says;
     } cases[] = {
-        {{2, 1, 0, 0}, ERR_UNSUPPORTED, "version 2 of the relays' protocol and this side 1"},
-        {{1, 3, 0, 0}, ERR_PROTO, "its greeting ends with 03 00 00, want 01 00 00"},
-        {{1, 1, 0, 1}, ERR_PROTO, "its greeting ends with 01 00 01, want 01 00 00"},
-        {{1, 2, 0, 0}, ERR_PEER, "connected the socket with itself"},
+        {{1, 1, 0, 0}, ERR_UNSUPPORTED, "version 1 of the relays' protocol and this side 2"},
+        {{2, 3, 0, 0}, ERR_PROTO, "its greeting ends with 03 00 00, want 01, 00 or 01, and 00"},
+        {{2, 1, 2, 0}, ERR_PROTO, "its greeting ends with 01 02 00, want 01, 00 or 01, and 00"},
+        {{2, 1, 0, 1}, ERR_PROTO, "its greeting ends with 01 00 01, want 01, 00 or 01, and 00"},
+        {{2, 2, 0, 0}, ERR_PEER, "connected the socket with itself"},
+        {{2, 1, 1, 0}, ERR_REFUSED, "it has a secret, and this side has none"},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

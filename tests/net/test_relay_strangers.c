@@ -15,7 +15,7 @@ static void test_rank_waits(void **state)
                 (struct listener_options){.max_strangers = 2, .max_each = 9, .max_sockets = 9});
     machine_open(*state, &m, &s);
     for (int i = 0; i < 4; i++)
-        machine_rank(*state, &m, NULL);
+        machine_rank(*state, &m);
     until_accepted(*state, &s, 2);
     mux_turn(*state, 50);
     assert_int_equal(s.n_accepted, 2);
@@ -47,7 +47,7 @@ static void test_turns(void **state)
         mux_turn(*state, 20);
     }
     for (int i = 0; i < 6; i++)
-        machine_rank(*state, &m[i / 3], NULL);
+        machine_rank(*state, &m[i / 3]);
     for (int i = 0; i < 6; i++) {
         const char *now, *before;
 
@@ -77,7 +77,7 @@ static void test_each_relay(void **state)
     relays_open(*state, &s, (struct listener_options){.max_each = 2});
     machine_open(*state, &m, &s);
     for (int i = 0; i < 3; i++)
-        machine_rank(*state, &m, NULL);
+        machine_rank(*state, &m);
     until_accepted(*state, &s, 3);
     run_until(*state, &m.rank[0].is_closed);
     mux_turn(*state, 20);
@@ -102,7 +102,7 @@ static void test_sockets(void **state)
     run_until(*state, &m[1].party.is_ready);
     mux_turn(*state, 50);
     assert_false(m[2].party.is_ready);
-    machine_rank(*state, &m[1], NULL);
+    machine_rank(*state, &m[1]);
     until_accepted(*state, &s, 1);
     assert_false(m[2].party.is_ready);
     conn_welcome(s.side[0].conn);
@@ -162,14 +162,14 @@ static void test_no_socket_needed(void **state)
 
     relays_open(*state, &s, (struct listener_options){.max_sockets = 1});
     machine_open(*state, &m, &s);
-    machine_rank(*state, &m, NULL);
+    machine_rank(*state, &m);
     until_accepted(*state, &s, 1);
     conn_welcome(s.side[0].conn);
     for (int i = 0; i < 2; i++)
         fd[i] = raw_connect(&s);
     mux_turn(*state, 50);
     for (int i = 1; i < 3; i++) { /* the second one is not its relay's turn */
-        machine_rank(*state, &m, NULL);
+        machine_rank(*state, &m);
         until_accepted(*state, &s, i + 1);
         assert_non_null(strstr(conn_peer(s.side[i].conn), "relayed"));
     }
@@ -193,10 +193,10 @@ static void test_quiet_relay(void **state)
     relays_open(*state, &s, (struct listener_options){.stranger_ms = STRANGER_MS});
     s.n_to_welcome = 1;
     machine_open(*state, &good, &s);
-    machine_rank(*state, &good, NULL);
+    machine_rank(*state, &good);
     until_accepted(*state, &s, 1);
     machine_open(*state, &quiet, &s);
-    machine_rank(*state, &quiet, NULL); /* it says nothing, and is a stranger of its own */
+    machine_rank(*state, &quiet); /* it says nothing, and is a stranger of its own */
     run_until(*state, &quiet.party.is_ended);
     assert_true(clock_since_s(start) > 1e-3 * STRANGER_MS);
     assert_true(s.side[1].is_closed && quiet.rank[0].is_closed);
@@ -240,7 +240,7 @@ static void test_strangers_go(void **state)
 
     relays_open(*state, &s, (struct listener_options){0});
     fd = raw_connect(&s);
-    piece_greet(PIECE_CONNECTS, greeting);
+    piece_greet(&(struct piece_greeting){.side = PIECE_CONNECTS}, greeting);
     assert_int_equal(write(fd, greeting, sizeof greeting), sizeof greeting);
     while (recv(fd, greeting, sizeof greeting, MSG_DONTWAIT) < 0)
         uv_run(*state, UV_RUN_NOWAIT);
@@ -251,17 +251,18 @@ static void test_strangers_go(void **state)
 }
 
 static int n_not_let_in;
+static char not_let_in[512];
 
 static void count_refused(void *arg, const char *why)
 {
     (void)arg;
-    (void)why;
+    snprintf(not_let_in, sizeof not_let_in, "%s", why);
     n_not_let_in++;
 }
 
-/* Strangers behind a relay, who say nothing, hold a part of their address's places alone: a rank
- * that comes from there pushes nobody out, and is not pushed out by the next one. */
-static void test_silent_ranks(void **state)
+/* A relay that has not proven that it knows the secret opens no channel: its pieces are no TLS.
+ * Ranks that come from the same address push nobody out, and are not pushed out. */
+static void test_unproven_relay(void **state)
 {
     enum { SILENT = 60, PLACES = 40 };
     struct tls_context *driver = context(1, TLS_DRIVER), *good = context(1, TLS_FOLLOWER);
@@ -277,17 +278,19 @@ static void test_silent_ranks(void **state)
             .tls = driver, .max_strangers = PLACES, .max_sockets = 9, .refused = count_refused});
     s.n_to_welcome = RANKS;
     fd = raw_connect(&s);
-    piece_greet(PIECE_CONNECTS, bytes);
+    piece_greet(&(struct piece_greeting){.side = PIECE_CONNECTS, .has_tls = 1}, bytes);
     for (int i = 0; i < SILENT; i++)
         piece_put(&(struct piece){(uint32_t)i + 1, PIECE_OPEN, 0},
                   bytes + PIECE_GREETING + i * PIECE_HEADER);
     assert_int_equal(write(fd, bytes, sizeof bytes), sizeof bytes);
     mux_turn(*state, 50);
-    machine_open(*state, &m, &s);
+    assert_int_equal(n_not_let_in, 1);
+    assert_non_null(strstr(not_let_in, "neither TLS nor dptrain"));
+    machine_open_with(*state, &m, &s, good);
     for (int i = 0; i < RANKS; i++)
-        machine_rank(*state, &m, good);
+        machine_rank(*state, &m);
     until_accepted(*state, &s, RANKS);
-    assert_int_equal(n_not_let_in, 0);
+    assert_int_equal(n_not_let_in, 1);
     close(fd);
     machine_close(&m);
     for (int i = 0; i < RANKS; i++)
@@ -302,10 +305,11 @@ int main(void)
 {
 #define LOOP_TEST(t) cmocka_unit_test_setup_teardown(t, loop_setup, loop_teardown)
     const struct CMUnitTest tests[] = {
-        LOOP_TEST(test_rank_waits),   LOOP_TEST(test_turns),       LOOP_TEST(test_each_relay),
-        LOOP_TEST(test_sockets),      LOOP_TEST(test_each_socket), LOOP_TEST(test_no_socket_needed),
-        LOOP_TEST(test_quiet_relay),  LOOP_TEST(test_none_taken),  LOOP_TEST(test_strangers_go),
-        LOOP_TEST(test_silent_ranks),
+        LOOP_TEST(test_rank_waits),   LOOP_TEST(test_turns),
+        LOOP_TEST(test_each_relay),   LOOP_TEST(test_sockets),
+        LOOP_TEST(test_each_socket),  LOOP_TEST(test_no_socket_needed),
+        LOOP_TEST(test_quiet_relay),  LOOP_TEST(test_none_taken),
+        LOOP_TEST(test_strangers_go), LOOP_TEST(test_unproven_relay),
     };
 
     signal(SIGPIPE, SIG_IGN); /* as the daemons do */

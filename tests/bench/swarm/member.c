@@ -223,24 +223,37 @@ static void on_relay_ended(void *arg, const struct err *why, int status)
     ((struct relay *)arg)->mux = NULL;
 }
 
+static void on_relay_ready(void *arg)
+{
+    struct relay *r = arg;
+
+    r->is_ready = 1;
+    for (struct member *m = r->first; m; m = m->next)
+        if (m->conn)
+            on_open(m);
+}
+
 static int connect_relayed(struct member *m, struct err *err)
 {
-    static const struct mux_events events = {.ended = on_relay_ended};
+    static const struct mux_events events = {.ready = on_relay_ready, .ended = on_relay_ended};
     struct crowd *c = m->crowd;
     struct relay *r = &c->relay[(m->number - 1) / c->n_relayed];
+    const struct mux_user user = {&events, r};
     int rc = 0;
 
     if (!r->mux)
-        rc = mux_connect(&c->loop, (struct sockaddr *)&c->driver, &events, r, &r->mux, err);
+        rc = mux_connect(&c->loop, (struct sockaddr *)&c->driver, c->tls, &user, &r->mux, err);
     if (rc == 0)
         conn_listen(m->conn, &member_events, m);
     if (rc == 0)
         rc = conn_start_over(m->conn, r->mux, err);
-    if (rc == 0 && conn_is_open(m->conn))
+    if (rc < 0)
+        return rc;
+    m->next = r->first;
+    r->first = m;
+    if (r->is_ready)
         on_open(m);
-    else if (rc == 0)
-        conn_on_open(m->conn, on_open, m);
-    return rc;
+    return 0;
 }
 
 void member_start(struct member *m, struct crowd *c, int number)
@@ -249,7 +262,8 @@ void member_start(struct member *m, struct crowd *c, int number)
 
     *m = (struct member){.crowd = c, .number = number};
     snprintf(m->host, sizeof m->host, "node%05d", (number - 1) / RANKS_PER_HOST);
-    if (conn_new(&c->loop, FRAME_MAX, c->tls, &m->conn, &err) < 0) {
+    /* Behind a relay, the relay has TLS. */
+    if (conn_new(&c->loop, FRAME_MAX, c->n_relayed ? NULL : c->tls, &m->conn, &err) < 0) {
         finish(m, STATUS_FAILED, err.msg);
         return;
     }

@@ -23,6 +23,8 @@ enum heard {
 
 struct relay {       /* one connection for several members, as the agent of their machine has it */
     struct mux *mux; /* NULL: not connected yet, or no longer */
+    int is_ready;    /* with TLS: each side has proven that it knows the secret */
+    struct member *first; /* of those that wait for that */
 };
 
 struct crowd { /* all members share it */
@@ -36,8 +38,9 @@ struct crowd { /* all members share it */
 
 struct member {
     struct crowd *crowd;
-    int number;        /* from 1; not its rank */
-    struct conn *conn; /* NULL: not connected yet, or no longer */
+    struct member *next; /* that waits for the same relay */
+    int number;          /* from 1; not its rank */
+    struct conn *conn;   /* NULL: not connected yet, or no longer */
     uv_connect_t connecting;
     struct follower *follower;
     char host[32];
