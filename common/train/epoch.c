@@ -219,6 +219,15 @@ static int explain_step(struct trainer *t, const struct step_result *s, double l
     return *dumped < 0 ? 0 : trainer_explain_step(t, s, err);
 }
 
+/* 1: train.stop_after is reached.  The ranks agree on that in the step itself (step_scalars).  They
+ * come back here if one of them is lost before all have told the driver. */
+static int is_past_stop(const struct trainer *t)
+{
+    const int64_t after = t->job->train.stop_after;
+
+    return after > 0 && t->state->at.step >= after;
+}
+
 /* Run steps until the epoch or the job ends, or until the ranks agree to end here. */
 static int run_epoch(struct trainer *t, int64_t epoch, struct timing *m, enum epoch_end *end,
                      struct err *err)
@@ -228,6 +237,10 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct timing *m, enum ep
     struct ckpt_state *at = &t->state->at;
 
     *end = last < epoch_end ? EPOCH_MAX_STEPS : EPOCH_WHOLE;
+    if (at->step < last && is_past_stop(t)) {
+        *end = EPOCH_STOPPED;
+        return 0;
+    }
     while (at->step < last) {
         const int64_t n_samples = sampler_at(&t->sampler, at->step).n;
         const double loss_scale = t->step.loss_scale; /* of this step */
@@ -478,7 +491,7 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
     continue_timing(t, epoch, &m);
     if (rc == 0 && !t->has_stepped)
         rc = hashes_tell(t, err);
-    if (rc == 0 && at->step < last)
+    if (rc == 0 && at->step < last && !is_past_stop(t))
         rc = trainer_start_feed(t, last, err);
     m.wait_ns = step_waited_ns(&t->step);
     m.sum_ns = step_summed_ns(&t->step);

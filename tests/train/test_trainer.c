@@ -98,6 +98,27 @@ static void test_stop_at_the_end(void **state)
     assert_int_equal(r.epoch[0].epoch.end, EPOCH_STOPPED);
 }
 
+/* Ranks that hold the step of train.stop_after make no other: they formed again, because one was
+ * lost in that step before it had said so. */
+static void test_no_step_beyond_the_stop(void **state)
+{
+    static const char job[] =
+        "model: {arch: mlp}\n" DATA "train: {global_batch: 64, stop_after: 3}\n";
+    struct run_result r;
+    char folder[] = "/tmp/dptrain-trainer-XXXXXX";
+    struct run_plan plan = {.job = job, .n_ranks = 2, .n_epochs = 1, .run_dir = folder};
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    for (plan.resume = 0; plan.resume <= 1; plan.resume++) {
+        run_job_ok(&plan, &r);
+        assert_int_equal(r.step[0], 3);
+        assert_int_equal(r.epoch[0].epoch.end, EPOCH_STOPPED);
+        assert_int_equal(r.n_steps, plan.resume ? 0 : 3);
+    }
+    remove_tree(folder);
+}
+
 /* A rate so high that the loss overflows: training stops before the bad step is applied. */
 static void test_nonfinite_stops(void **state)
 {
@@ -539,6 +560,7 @@ int main(void)
         cmocka_unit_test(test_a_step_allocates_nothing),
         cmocka_unit_test(test_max_steps),
         cmocka_unit_test(test_stop_at_the_end),
+        cmocka_unit_test(test_no_step_beyond_the_stop),
         cmocka_unit_test(test_nonfinite_stops),
         cmocka_unit_test(test_nonfinite_skips),
         cmocka_unit_test(test_batch_norm_of_one_value),
