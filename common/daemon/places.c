@@ -150,6 +150,17 @@ static void give_threads(const struct daemon_options *o, struct places *p)
 
 /* ---- all ---- */
 
+/* A long reason, not the remedy behind it, loses its end. */
+static int refuse_gpus(const struct devices *d, struct err *err)
+{
+    enum { OTHERS = 100 }; /* the bytes of the message beside the reason */
+    const int most = (int)sizeof err->msg - OTHERS, is_cut = strlen(d->trouble) > (size_t)most;
+
+    return err_set(err, ERR_UNSUPPORTED,
+                   "--ranks gpus: no GPU can be used here%s%.*s%s; --ranks N starts ranks on CPUs",
+                   d->trouble[0] ? ": " : "", most, d->trouble, is_cut ? "..." : "");
+}
+
 int places_find(const struct daemon_options *o, const struct devices *d, struct places *out,
                 struct err *err)
 {
@@ -160,9 +171,7 @@ int places_find(const struct daemon_options *o, const struct devices *d, struct 
     if (rc < 0 || n == 0)
         return rc;
     if (n == PLACES_GPUS && n_gpus == 0)
-        return err_set(err, ERR_UNSUPPORTED,
-                       "--ranks gpus: no GPU can be used here%s%s; --ranks N starts ranks on CPUs",
-                       d->trouble[0] ? ": " : "", d->trouble);
+        return refuse_gpus(d, err);
     n = n == PLACES_GPUS ? n_gpus : n;
     if (n_gpus > 0 && check_gpus(o, n, n_gpus, err) < 0)
         return err->code;

@@ -81,6 +81,24 @@ static void test_refused(void **state)
     }
 }
 
+/* The remedy stands behind the longest reason, too. */
+static void test_a_long_reason(void **state)
+{
+    const struct daemon_options o = {.ranks = "gpus", .device = "auto"};
+    struct devices d = gpus(0);
+    struct places p;
+    struct err err;
+
+    (void)state;
+    for (size_t n = 380; n < sizeof d.trouble; n++) {
+        memset(d.trouble, 'x', n);
+        assert_int_equal(places_find(&o, &d, &p, &err), ERR_UNSUPPORTED);
+        if (!strstr(err.msg, "x; --ranks N starts ranks on CPUs") &&
+            !strstr(err.msg, "x...; --ranks N starts ranks on CPUs"))
+            fail_msg("of %zu bytes: \"%s\"", n, err.msg);
+    }
+}
+
 /* All CPUs of this process are given out, each once; --threads says otherwise only of threads. */
 static void test_cpus(void **state)
 {
@@ -165,10 +183,10 @@ static void test_none(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parse),      cmocka_unit_test(test_gpus),
-        cmocka_unit_test(test_refused),    cmocka_unit_test(test_cpus),
-        cmocka_unit_test(test_shared_gpu), cmocka_unit_test(test_none),
-        cmocka_unit_test(test_local_rank),
+        cmocka_unit_test(test_parse),   cmocka_unit_test(test_gpus),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_a_long_reason),
+        cmocka_unit_test(test_cpus),    cmocka_unit_test(test_shared_gpu),
+        cmocka_unit_test(test_none),    cmocka_unit_test(test_local_rank),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
