@@ -8,11 +8,13 @@
 #include <sched.h>
 
 #include "base/clock.h"
+#include "base/util.h"
 
 enum {
     LOOKS = 4,             /* how often a thread looks before it yields */
     YIELD_NS = 200 * 1000, /* how long it yields */
     LONG_NS = 500 * 1000,  /* ranks that wait give a yielded processor back sooner */
+    TOOK_MOST_NS = 50 * 1000 * 1000,
 };
 
 static void processor_rests(void)
@@ -32,10 +34,10 @@ static void patience_level(struct patience *p, int doublings)
 void patience_learn(struct patience *p, int is_good, int64_t now, int64_t took_ns)
 {
     const int doublings = atomic_load_explicit(&p->doublings, memory_order_relaxed);
+    const int64_t rest_ns = min_i64(took_ns, TOOK_MOST_NS) << doublings;
 
     if (!is_good) {
-        atomic_store_explicit(&p->rest_until_ns, now + (took_ns << doublings),
-                              memory_order_relaxed);
+        atomic_store_explicit(&p->rest_until_ns, now + rest_ns, memory_order_relaxed);
         patience_level(p, doublings + (doublings < PATIENCE_DOUBLINGS));
     } else if (doublings && atomic_fetch_add_explicit(&p->n_good, 1, memory_order_relaxed) >=
                                 PATIENCE_GOOD - 1) {

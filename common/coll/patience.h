@@ -7,8 +7,9 @@
  * yielding wastes power.  So after a try that failed, or that took long, a thread only looks and
  * sleeps for as long as the try took.  Each further failure doubles that rest, up to 64 times, so
  * where tries keep failing they take at most 2 % of a thread's time; PATIENCE_GOOD tries that
- * succeed halve it.  Tries that succeed are not bounded: they use up processor time where nobody
- * else wants the processor.
+ * succeed halve it.  A try counts as one of 50 ms at most: a process that was stopped in it
+ * (SIGSTOP) would else rest for as long again, or 64 times as long.  Tries that succeed are not
+ * bounded: they use up processor time where nobody else wants the processor.
  *
  * Threads: any; one that rests makes the others of the struct rest, too. */
 #ifndef COLL_PATIENCE_H

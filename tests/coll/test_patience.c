@@ -116,6 +116,20 @@ static void test_a_wait_that_was_late(void **state)
     assert_true(patience_rests(&p, now_ns));
 }
 
+/* A process that was stopped for an hour in a try does not rest for an hour. */
+static void test_a_wait_that_was_stopped(void **state)
+{
+    struct patience p = {0};
+    const int64_t ms = 1000 * 1000, hour_ns = INT64_C(3600) * 1000 * ms;
+
+    (void)state;
+    for (int64_t rest_ms = 50; rest_ms <= INT64_C(50) << PATIENCE_DOUBLINGS; rest_ms *= 2) {
+        patience_learn(&p, 0, 0, hour_ns);
+        assert_true(patience_rests(&p, rest_ms * ms - 1));
+        assert_false(patience_rests(&p, rest_ms * ms));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -125,6 +139,7 @@ int main(void)
         cmocka_unit_test(test_a_wait_that_is_over),
         cmocka_unit_test(test_a_wait_that_is_not_over),
         cmocka_unit_test(test_a_wait_that_was_late),
+        cmocka_unit_test(test_a_wait_that_was_stopped),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

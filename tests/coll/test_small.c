@@ -1,5 +1,6 @@
 /* coll: small sums, which the thread that waits ends itself.  Their bits, also when ranks run ahead
- * of each other; and a rank that has queued one, and does not wait yet, holds up nobody. */
+ * of each other; a rank that has queued one, and does not wait yet, holds up nobody; and ranks that
+ * are lost, or stopped. */
 #include "../test.h"
 
 #include <netinet/in.h>
@@ -9,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -255,6 +257,116 @@ static void test_ends(void **state)
         }
 }
 
+/* ---- a rank that is stopped ---- */
+
+enum { STOP_MS = 200 };
+
+struct stopping {
+    pid_t pid;
+    atomic_int is_over;
+};
+
+static void *stop_for_a_while(void *arg)
+{
+    struct stopping *s = arg;
+
+    kill(s->pid, SIGSTOP);
+    usleep(STOP_MS * 1000);
+    kill(s->pid, SIGCONT);
+    s->is_over = 1;
+    return NULL;
+}
+
+/* One sum, to which rank 0 adds whether it is the last one.  1: it was held up for half of the stop
+ * or longer; a rank that is held up sleeps. */
+static int sum_meanwhile(struct coll *c, double is_last, double sum[2], struct verdict *v)
+{
+    const int64_t t0 = clock_mono_ns(), ranks = coll_size(c);
+    const clock_t cpu = clock();
+    struct err err;
+    double s;
+    int64_t t;
+
+    sum[0] = coll_rank(c) + 1;
+    sum[1] = is_last;
+    t = coll_allreduce(c, COLL_URGENT, sum, 2, DTYPE_F64, COLL_TAG_NONE, &err);
+    if (t < 0 || coll_wait(c, t, &err) < 0)
+        return -unexpected(v, "while a rank is stopped: %s", err.msg);
+    if (2 * sum[0] != (double)(ranks * (ranks + 1)))
+        return -unexpected(v, "the sum is %g", sum[0]);
+    s = clock_since_s(t0);
+    if (s < STOP_MS / 2e3)
+        return 0;
+    if ((double)(clock() - cpu) / CLOCKS_PER_SEC > s / 4)
+        return -unexpected(v, "of %.2f s %.2f s of CPU time", s,
+                           (double)(clock() - cpu) / CLOCKS_PER_SEC);
+    return 1;
+}
+
+/* Rank 0 aborts while the last rank is stopped, and goes on: the others need not wait for that. */
+static int abort_meanwhile(struct coll *c, pid_t last, struct verdict *v)
+{
+    const int64_t t0 = clock_mono_ns();
+    pthread_t thread;
+    struct err err;
+    double x = 1;
+    int64_t t;
+    int rc;
+
+    if (coll_rank(c) == 0) {
+        kill(last, SIGSTOP);
+        pthread_create(&thread, NULL, abort_soon, c);
+    }
+    do { /* the last rank may have begun one or two before it stopped */
+        t = coll_allreduce(c, COLL_URGENT, &x, 1, DTYPE_F64, COLL_TAG_NONE, &err);
+        rc = t < 0 ? (int)t : coll_wait(c, t, &err);
+    } while (rc == 0);
+    if (coll_rank(c) == 0) {
+        pthread_join(thread, NULL);
+        kill(last, SIGCONT);
+    }
+    if (rc != (coll_rank(c) == 0 ? ERR_CANCELED : ERR_PEER) || clock_since_s(t0) > LONG_S)
+        return unexpected(v, "after %.1f s: %d %s", clock_since_s(t0), rc, err.msg);
+    return 0;
+}
+
+/* The last rank is stopped during sums, and goes on.  All sums are right. */
+static int stopped(struct coll *c, const void *arg, struct verdict *v)
+{
+    const pid_t own = getpid();
+    pid_t pid[RANKS_MAX];
+    struct stopping s = {0};
+    pthread_t thread;
+    struct err err;
+    double sum[2] = {0};
+    int n_held = 0, held = 0;
+
+    (void)arg;
+    if (coll_allgather(c, &own, sizeof own, pid, &err) < 0)
+        return unexpected(v, "%s", err.msg);
+    s.pid = pid[coll_size(c) - 1];
+    if (coll_rank(c) == 0)
+        pthread_create(&thread, NULL, stop_for_a_while, &s);
+    while (held >= 0 && sum[1] == 0) {
+        held = sum_meanwhile(c, s.is_over, sum, v);
+        n_held += held;
+    }
+    if (coll_rank(c) == 0)
+        pthread_join(thread, NULL);
+    if (held < 0)
+        return 1;
+    if (n_held == 0 && coll_rank(c) < coll_size(c) - 1)
+        return unexpected(v, "no sum waited for the rank that was stopped");
+    return abort_meanwhile(c, s.pid, v);
+}
+
+static void test_a_stopped_rank(void **state)
+{
+    (void)state;
+    assert_int_equal(run_ranks(OVER_SHM_FORK, 3, 0, stopped, NULL), 0);
+    assert_int_equal(run_ranks(OVER_TCP_FORK, 3, 0, stopped, NULL), 0);
+}
+
 /* ---- room ---- */
 
 /* Two ends of one connection by TCP. */
@@ -323,7 +435,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_room),        cmocka_unit_test(test_laps),
         cmocka_unit_test(test_late_waiter), cmocka_unit_test(test_without_a_waiter),
-        cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_ends),        cmocka_unit_test(test_a_stopped_rank),
     };
 
     ranks_keep(BYTES_MAX / 4, DTYPE_F32);
