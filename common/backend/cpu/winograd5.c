@@ -118,6 +118,14 @@ static struct room5 winograd5_room_of(const struct plain *p, const struct winogr
     r.of_y = r.of_x + chunk_numbers(f->Cp);
     r.u = r.of_y + chunk_numbers(f->Kp);
     r.db = r.u + u_numbers(f);
+    return r;
+}
+
+/* The room for the part's own thread, which begins with it. */
+static struct room5 winograd5_room_begun(const struct plain *p, const struct winograd5 *f, int part)
+{
+    const struct room5 r = winograd5_room_of(p, f, part);
+
     memset(r.none, 0, (size_t)(2 * row_numbers(f)) * sizeof(float));
     return r;
 }
@@ -289,7 +297,7 @@ static void grad_x_chunk(const struct plain *p, const struct winograd5 *f, const
 static void winograd5_grad_x_samples(const struct plain *p, int part, int64_t from, int64_t to)
 {
     const struct winograd5 f = winograd5_grad_x(p);
-    const struct room5 r = winograd5_room_of(p, &f, part);
+    const struct room5 r = winograd5_room_begun(p, &f, part);
     const int64_t end = to * tiles_of_sample(&f), of_sample = f.H * f.W * f.C;
 
     memset((float *)p->out[CONV2D_GRAD_X_DX] + from * of_sample, 0,
@@ -343,7 +351,7 @@ static void grad_w_chunk(const struct plain *p, const struct winograd5 *f, const
 static void winograd5_grad_w_samples(const struct plain *p, int part, int64_t from, int64_t to)
 {
     const struct winograd5 f = winograd5_grad_w(p);
-    const struct room5 r = winograd5_room_of(p, &f, part);
+    const struct room5 r = winograd5_room_begun(p, &f, part);
     const int64_t end = to * tiles_of_sample(&f);
 
     memset(r.u, 0, (size_t)(u_numbers(&f) + f.Kp) * sizeof(float));
