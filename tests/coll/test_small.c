@@ -303,29 +303,31 @@ static int sum_meanwhile(struct coll *c, double is_last, double sum[2], struct v
     return 1;
 }
 
-/* Rank 0 aborts while the last rank is stopped, and goes on: the others need not wait for that. */
+/* Rank 0 aborts while the last rank is stopped, and goes on: the others need not wait for that. The
+ * first sum shows rank 0 that all others are here. */
 static int abort_meanwhile(struct coll *c, pid_t last, struct verdict *v)
 {
     const int64_t t0 = clock_mono_ns();
+    const int aborts = coll_rank(c) == 0;
     pthread_t thread;
     struct err err;
     double x = 1;
     int64_t t;
-    int rc;
+    int n = 0, rc = 0;
 
-    if (coll_rank(c) == 0) {
-        kill(last, SIGSTOP);
-        pthread_create(&thread, NULL, abort_soon, c);
-    }
-    do { /* the last rank may have begun one or two before it stopped */
+    for (; rc == 0; n++) {
+        if (aborts && n == 1) {
+            kill(last, SIGSTOP);
+            pthread_create(&thread, NULL, abort_soon, c);
+        }
         t = coll_allreduce(c, COLL_URGENT, &x, 1, DTYPE_F64, COLL_TAG_NONE, &err);
         rc = t < 0 ? (int)t : coll_wait(c, t, &err);
-    } while (rc == 0);
-    if (coll_rank(c) == 0) {
+    }
+    if (aborts && n > 1) {
         pthread_join(thread, NULL);
         kill(last, SIGCONT);
     }
-    if (rc != (coll_rank(c) == 0 ? ERR_CANCELED : ERR_PEER) || clock_since_s(t0) > LONG_S)
+    if (rc != (aborts ? ERR_CANCELED : ERR_PEER) || clock_since_s(t0) > LONG_S)
         return unexpected(v, "after %.1f s: %d %s", clock_since_s(t0), rc, err.msg);
     return 0;
 }
