@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/util.h"
+#include "coll/fabric/load.h"
 #include "daemon/network.h"
 #include "daemon/places.h"
 #include "deepspeed/deepspeed.h"
@@ -378,6 +379,7 @@ static int main_start(struct options *o, char **argv)
     const int64_t start_ns = daemon_process_setup(argv);
 
     daemon_set_nccl(&o->common, o->advertise);
+    fabric_set_limit("");
     if (o->from_environment[0])
         log_info("by the environment: %s", o->from_environment);
     for (int i = 0; i < o->n_told; i++)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "coll/fabric/load.h"
 #include "daemon/minder.h"
 #include "follower/agent.h"
 #include "follower/client.h"
@@ -31,6 +32,7 @@ int main(int argc, char **argv)
         daemon_process_setup(argv);
         o.lane = minder_take_lane();
         daemon_set_nccl(&o.common, o.advertise);
+        fabric_set_limit("");
         if (o.wait_s >= 0 && !o.once)
             log_warn("--wait has no effect without --once: this follower waits for ever");
         if (o.from_environment[0])

@@ -15,6 +15,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/util.h"
+#include "coll/fabric/load.h"
 
 enum { ROUNDS_MAX = 2000, ROUNDS_MIN = 11 };
 
@@ -96,6 +97,7 @@ int main(int argc, char **argv)
                 {"shared", OVER_SHM_FORK},        {"fabric", OVER_FABRIC_PLAIN_FORK},
                 {"fabric_tls", OVER_FABRIC_FORK}, {"fabric_shm", OVER_FABRIC_SHM_FORK}};
 
+    fabric_set_limit(""); /* as the daemons do */
     if (argc > 3)
         most_rounds = (int)max_i64(1, min_i64(atoi(argv[3]), ROUNDS_MAX));
     if (argc > 4)

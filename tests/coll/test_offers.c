@@ -13,6 +13,7 @@
 #include "base/util.h"
 #include "coll/fabric/fabric.h"
 #include "coll/fabric/load.h"
+#include "coll/fabric/rail.h"
 #include "coll/tcp.h"
 #include "ranks.h"
 
@@ -84,6 +85,29 @@ static void test_likely(void **state)
     assert_string_equal(__real_fabric_likely(root), "efa");
     put_device(root, "/sys/class/cxi/cxi0");
     assert_string_equal(__real_fabric_likely(root), "cxi");
+    remove_tree(root);
+}
+
+/* Messages of tcp;ofi_rxm go as one, but not where another provider would get larger buffers, and
+ * a user's own limit stays. */
+static void test_limit(void **state)
+{
+    static const char name[] = "FI_OFI_RXM_EAGER_LIMIT";
+    char root[] = "/tmp/test_offers-XXXXXX";
+
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    unsetenv(name);
+    fabric_set_limit(root);
+    assert_non_null(getenv(name));
+    assert_true(atoi(getenv(name)) >= RAIL_PIECE + SEAL_HEAD + SEAL_MARK);
+    setenv(name, "20000", 1);
+    fabric_set_limit(root);
+    assert_string_equal(getenv(name), "20000");
+    unsetenv(name);
+    put_device(root, "/sys/class/infiniband/mlx5_0");
+    fabric_set_limit(root);
+    assert_null(getenv(name));
     remove_tree(root);
 }
 
@@ -234,9 +258,8 @@ static void test_goes_over(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_likely),
-        cmocka_unit_test(test_no_provider),
-        cmocka_unit_test(test_offers),
+        cmocka_unit_test(test_likely),      cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_no_provider), cmocka_unit_test(test_offers),
         cmocka_unit_test(test_goes_over),
     };
 
