@@ -3,7 +3,7 @@
 
     strategies.py [--build DIR] [--models lenet,gpt] [--ranks 2,4] [--rates 1000,100]
                   [--hosts N] [--turns] [--only NAME,...] [--steps N] [--torch PYTHON] [--check]
-    strategies.py --exposed [the same options]  how much of a step waits for sums
+    strategies.py --exposed [the same but --torch]  how much of a step waits for sums
 
 Each rank has a host of its own (--hosts N: so many hosts, with equal shares of the ranks): a
 network namespace, joined to a bridge by a pair of virtual interfaces, which tbf (tc) holds to the
@@ -19,8 +19,8 @@ time of a step is the mean of --steps steps (48) at each rate, with the wait at 
 to the loss is their product.  "pays below" is the rate at which a strategy takes as long as
 allreduce, if the time of a step is a + b/rate; a and b follow from the two slowest rates.
 
---exposed gives the median step of --steps steps, and how much of it the engine waited for sums
-that the backward pass did not hide.
+--exposed gives the median step of --steps steps (of the last epoch's, if there are more), and how
+much of it the engine waited for sums that the backward pass did not hide; of dptrain's steps alone.
 
 --torch PYTHON runs PyTorch's side, too: DDP over gloo, alone and with its hooks for float16 and
 PowerSGD.  --check trains little, and only asks whether all figures are there.
@@ -152,8 +152,8 @@ def words(job):
 
 
 def train(build, job, ranks, folder, hosts):
-    """Train on one host (hosts None) or on `ranks` hosts.  The last epoch event, and the rows of
-    metrics.csv."""
+    """Train on one host (hosts None) or on `ranks` hosts.  The last epoch event, with the training
+    time of all epochs, and the rows of metrics.csv."""
     driver = [f"{build}/driver/dpdriver", "--nranks", str(ranks), "--threads", "1", "--run-dir",
               folder, *words({**job, "train.epochs": 1000, "train.validate_every": 0,
                               "checkpoint.every_epochs": 0, "report.every_steps": EVERY})]
@@ -165,7 +165,8 @@ def train(build, job, ranks, folder, hosts):
                      "10.80.0.1:7000", "--rank", str(k), "--once", "--insecure", "--threads", "1"]
                     for k in range(1, ranks))])
     with open(f"{folder}/events.jsonl", encoding="utf-8") as f:
-        epoch = [e for e in map(json.loads, f) if e["event"] == "epoch"][-1]
+        epochs = [e for e in map(json.loads, f) if e["event"] == "epoch"]
+    epoch = {**epochs[-1], "train_seconds": sum(e["train_seconds"] for e in epochs)}
     with open(f"{folder}/metrics.csv", encoding="utf-8") as f:
         return epoch, list(csv.DictReader(f))
 
@@ -316,6 +317,8 @@ def main():
     unknown = [name for name in o.only if name not in STRATEGIES]
     if unknown:
         p.error(f"--only: there is no {unknown[0]!r}; want some of {', '.join(STRATEGIES)}")
+    if o.exposed and o.torch:
+        p.error("--exposed is of dptrain's steps alone: leave out --torch")
     lacking = missing()
     if lacking:
         print(lacking)
