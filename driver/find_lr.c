@@ -20,6 +20,7 @@ static const char *const find_lr_own[] = {
     "schedule.timing=dptrain",
     "optimizer.scale_lr_by_ranks=false",
     "train.epochs=1000000",
+    "train.stop_after=0",
     "train.validate_every=0",
     "train.best.metric=none",
     "train.early_stop.patience=0",

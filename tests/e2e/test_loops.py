@@ -72,7 +72,7 @@ class FindLr(Loops):
 
     def test_suggestion(self):
         job = {"schedule.name": "cosine", "schedule.warmup_steps": 10, "checkpoint.every_steps": 5,
-               "train.average.name": "ema", "optimizer.momentum": 0.9}
+               "train.average.name": "ema", "train.stop_after": 5, "optimizer.momentum": 0.9}
         driver = self.find("--find-lr", "--log-format", "json", job=job)
         told = json.loads(driver.out.splitlines()[-1])
         steps = self.steps("runs/it-find-lr")
