@@ -131,13 +131,14 @@ struct decision lead_check_claims(struct membership *m)
 }
 
 /* 1: the epoch's line lacks a validation that was due.  If a job was given up during a validation,
- * the line has none.  A line inside an epoch belongs to a job that max_steps ended there, and a
- * job's last step is always validated. */
+ * the line has none.  A job's last step is always validated.  Another line inside an epoch is that
+ * of a stop, which validates nothing. */
 static int lacks_validation(const struct driver *d, int64_t step)
 {
     int64_t every = d->o.validate_every, steps = d->run.steps_per_epoch;
     int is_due = every > 0 && d->seats[0].opened->opened.n_validation > 0 &&
-                 (step % steps != 0 || step / steps % every == 0 || step == d->o.n_epochs * steps);
+                 (step == d->o.max_steps || step == d->o.n_epochs * steps ||
+                  (step % steps == 0 && step / steps % every == 0));
     ASSERT(steps > 0 && d->seats[0].opened);
     return is_due && d->o.led.epoch_step == step && d->o.led.validated_step < step;
 }

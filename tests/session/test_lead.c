@@ -173,15 +173,19 @@ static void an_epoch_is_ended_again(int64_t told_step)
     rig_free(&r);
 }
 
-/* max_steps ends the job inside an epoch, and the driver died before it told so, or after. */
-static void a_job_that_ends_inside_an_epoch_is_ended_again(int is_told)
+/* max_steps or stop_after ends the job inside an epoch, and the driver died before it told so, or
+ * after.  At a stop nothing is validated. */
+static void a_job_that_ends_inside_an_epoch_is_ended_again(int is_told, int is_stop)
 {
     struct rig r;
     struct driver_options o = resuming(2);
-    o.max_steps = 6;
+    o.max_steps = is_stop ? 0 : 6;
+    o.stop_after = is_stop ? 6 : 0;
     o.led = (struct led){.generation = 3, .step = 6, .epoch_step = 4, .validated_step = 4};
     if (is_told)
-        o.led.epoch_step = o.led.validated_step = 6;
+        o.led.epoch_step = 6;
+    if (is_told && !is_stop)
+        o.led.validated_step = 6;
     rig_driver(&r, &o);
     own_opened(&r, 4);
     come_back(&r, 1, 1, 6);
@@ -194,10 +198,11 @@ static void a_job_that_ends_inside_an_epoch_is_ended_again(int is_told)
         struct report *p = rig_answer(
             &(struct cmd){.kind = CMD_TRAIN, .generation = generation, .train.epoch = 2});
         p->epoch.step = 6;
-        p->epoch.end = EPOCH_MAX_STEPS;
+        p->epoch.end = is_stop ? EPOCH_STOPPED : EPOCH_MAX_STEPS;
         rig_report(&r, k, p);
     }
     rig_go_on_to(&r, 2, CMD_CHECKPOINT);
+    assert_true(r.command->checkpoint.is_last);
     assert_int_equal(rig_count(&r, EVENT_EPOCH), !is_told);
     rig_free(&r);
 }
@@ -226,8 +231,8 @@ static void no_epoch_is_told_twice_or_never(void **state)
     (void)state;
     an_epoch_is_ended_again(0);
     an_epoch_is_ended_again(4);
-    a_job_that_ends_inside_an_epoch_is_ended_again(0);
-    a_job_that_ends_inside_an_epoch_is_ended_again(1);
+    for (int i = 0; i < 4; i++)
+        a_job_that_ends_inside_an_epoch_is_ended_again(i % 2, i / 2);
     an_epoch_is_ended_again(100); /* the run had come further, and that is lost */
 }
 
