@@ -378,7 +378,8 @@ static void trunk_on_ended(void *arg, const struct err *why, int status)
     struct err err;
 
     if (t->is_ready) {
-        log_warn("relay: %s", why->msg);
+        if (why)
+            log_warn("relay: %s", why->msg);
     } else if (why->code == ERR_REFUSED && g->tls && tls_context_next(g->tls)) {
         log_info("relay: the driver does not have this secret; trying the next --secret-file");
         if (trunk_connect(t, &err) == 0)

@@ -33,6 +33,7 @@ struct carrier {
     struct stranger *place; /* NULL: it is no stranger */
     uint64_t source;
     int n_conns, n_members; /* of its channels, until they are gone; those that are welcomed */
+    int has_had_members;
 };
 
 struct listener {

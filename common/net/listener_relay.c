@@ -101,6 +101,7 @@ void carrier_settled(struct carrier *c, struct conn *conn)
 {
     if (!conn_is_over(conn)) {
         c->n_members++;
+        c->has_had_members = 1;
         conn_on_settled(conn, on_member_gone, c);
         give_place(c);
         return;
@@ -151,7 +152,7 @@ static void carrier_on_ended(void *arg, const struct err *why, int status)
     struct carrier *c = arg;
     struct listener *l = c->listener;
 
-    if (c->place && (status != UV_EOF || c->n_conns > 0))
+    if (why && c->place && (status != UV_EOF || c->n_conns > 0))
         listener_say(l, why->msg);
     carrier_part(c);
     listener_go_on(l);
@@ -191,13 +192,13 @@ void carrier_new(struct stranger *s, const void *rest, size_t len)
 }
 
 /* Ranks that have been handed on outlive the listener, and their relays' connections with them.  A
- * relay with none is a stranger, and goes as strangers do. */
+ * relay that never had one goes as strangers do. */
 void carrier_close_all(struct listener *l)
 {
     while (l->first_carrier) {
         struct carrier *c = l->first_carrier;
         struct mux *m = c->mux;
-        const int is_stranger = c->place && mux_n_taken(m) == 0;
+        const int is_stranger = !c->has_had_members && mux_n_taken(m) == 0;
 
         carrier_part(c); /* c may be free now */
         if (is_stranger)

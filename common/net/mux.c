@@ -96,6 +96,15 @@ static const char *mux_other_side(const struct mux *m)
     return m->side == PIECE_ACCEPTS ? "relay" : "driver";
 }
 
+/* Tell the user that the mux is over. */
+static void tell_end(struct mux *m, const struct mux_events *events, const struct err *why,
+                     int status)
+{
+    if (events)
+        events->ended(m->arg, why, status);
+    end_stream(m, 0);
+}
+
 void mux_fail(struct mux *m, const struct err *why, int status)
 {
     const struct mux_events *events = m->events;
@@ -108,9 +117,16 @@ void mux_fail(struct mux *m, const struct err *why, int status)
     if (!strstr(err.msg, m->tls.stream.peer)) /* TLS names the peer, too */
         err_wrap(&err, "the %s at %s", mux_other_side(m), m->tls.stream.peer);
     end_channels(m, &err);
-    if (events)
-        events->ended(m->arg, &err, status);
-    end_stream(m, 0);
+    tell_end(m, events, &err, status);
+}
+
+static void end_unused(struct mux *m)
+{
+    const struct mux_events *events = m->events;
+
+    m->events = NULL;
+    m->state = MUX_OVER;
+    tell_end(m, events, NULL, UV_EOF);
 }
 
 void mux_on_ended(void *arg, const struct err *why)
@@ -126,6 +142,10 @@ void mux_on_ended(void *arg, const struct err *why)
         err_set(&err, ERR_UNSUPPORTED,
                 "it closed the connection without an answer: it is no dpdriver that takes relays");
         mux_fail(m, &err, UV_EPROTONOSUPPORT);
+        return;
+    }
+    if (m->state == MUX_OPEN && m->n_seats == 0) {
+        end_unused(m);
         return;
     }
     err_set(&err, ERR_PEER, "it has closed the connection, and with it %d rank%s", m->n_seats,

@@ -49,8 +49,9 @@ struct mux_events {
     /* Accepting side: one more channel waits, which mux_open takes, in this call or later.  NULL on
      * the connecting side. */
     void (*offered)(void *arg);
-    /* The connection is over, or was not made.  Called once, after all channels have heard of it,
-     * and never after mux_close or mux_abort, which need not follow.  `status` is libuv's number:
+    /* The connection is over, or was not made.  Why is NULL if the other side has closed it in
+     * order while there was no channel.  Called once, after all channels have heard of it, and
+     * never after mux_close or mux_abort, which need not follow.  `status` is libuv's number:
      * UV_EOF the other side closed it, UV_EPROTONOSUPPORT the driver takes no relays, UV_EPROTO bad
      * bytes, UV_ECONNRESET anything else. */
     void (*ended)(void *arg, const struct err *why, int status);

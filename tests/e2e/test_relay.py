@@ -84,6 +84,8 @@ class Relay(training.Case):
         for daemon in (driver, *agents):
             self.assert_exit(daemon, FINISHED)
         agents[0].wait_line(r"^dpfollower: relay: one connection to the driver at 127\.0\.0\.1:")
+        for agent in agents:  # the end of the job is none that a relay warns of
+            self.assertNotIn("warning: relay", agent.text)
         self.assertEqual((self.losses(), self.weights()), calm)
 
     def test_without_a_secret(self):

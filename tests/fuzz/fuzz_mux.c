@@ -119,7 +119,7 @@ static void on_mux_ended(void *arg, const struct err *why, int status)
 {
     struct user *u = arg;
 
-    ASSERT(u->mux && why->msg[0] && status < 0);
+    ASSERT(u->mux && (!why || why->msg[0]) && status < 0);
     u->mux = NULL;
 }
 

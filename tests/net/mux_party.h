@@ -31,7 +31,7 @@ struct party {
     struct line line[8];
     int n_lines;
     int is_shy; /* it takes no channel that is offered */
-    int n_offered, is_ready, is_ended, status;
+    int n_offered, is_ready, is_ended, is_unused, status;
     struct err why;
 };
 
@@ -105,7 +105,9 @@ static inline void party_on_ended(void *arg, const struct err *why, int status)
 
     assert_false(p->is_ended);
     p->is_ended = 1;
-    p->why = *why;
+    p->is_unused = why == NULL;
+    if (why)
+        p->why = *why;
     p->status = status;
     p->mux = NULL;
 }
