@@ -39,7 +39,7 @@ static void free_terms(void)
 
 /* ---- a fake of libfabric ---- */
 
-enum { FAKE_MOST = 256 };
+enum { FAKE_MOST = 256, FAKE_MEMORY = 4, HUGE_PAGE = 2 << 20 };
 
 struct fabric_port {
     struct posted {
@@ -53,6 +53,8 @@ struct fabric_port {
     } inbox[FAKE_MOST];
     struct fabric_done done[FAKE_MOST];
     int n_posted, n_inbox, n_done;
+    struct fabric_bytes memory[FAKE_MEMORY];
+    int n_memory;
     int is_busy;               /* send says so, until it is 0 */
     int is_reversed;           /* reports come last first */
     int breaks;                /* messages cannot be sent */
@@ -83,9 +85,24 @@ static void fake_close(struct fabric_port *p)
 static int fake_memory(struct fabric_port *p, void *at, size_t n_bytes, void **handle,
                        struct err *err)
 {
-    (void)p, (void)n_bytes, (void)err;
+    (void)err;
+    assert_int_equal((uintptr_t)at % HUGE_PAGE, 0);
+    assert_true(p->n_memory < FAKE_MEMORY);
     *handle = at;
+    p->memory[p->n_memory++] = (struct fabric_bytes){at, n_bytes, at};
     return 0;
+}
+
+/* The message lies in the memory of its handle. */
+static void fake_check(const struct fabric_port *p, struct fabric_bytes b)
+{
+    const uintptr_t at = (uintptr_t)b.at;
+    int n_found = 0;
+
+    for (int i = 0; i < p->n_memory; i++)
+        n_found += p->memory[i].handle == b.handle && at >= (uintptr_t)p->memory[i].at &&
+                   at + b.n_bytes <= (uintptr_t)p->memory[i].at + p->memory[i].n_bytes;
+    assert_int_equal(n_found, 1);
 }
 
 static void fake_put(struct fabric_port *to, const void *data, size_t n)
@@ -99,7 +116,7 @@ static int fake_send(struct fabric_port *p, uint64_t to, struct fabric_bytes byt
                      struct fabric_op *op, struct err *err)
 {
     (void)err;
-    assert_true((uintptr_t)bytes.handle <= (uintptr_t)bytes.at); /* that of its memory */
+    fake_check(p, bytes);
     if (p->is_busy)
         return FABRIC_BUSY;
     if (!p->breaks)
@@ -113,6 +130,7 @@ static int fake_receive(struct fabric_port *p, struct fabric_bytes bytes, struct
                         struct err *err)
 {
     (void)err;
+    fake_check(p, bytes);
     assert_true(p->n_posted < FAKE_MOST);
     p->posted[p->n_posted++] = (struct posted){bytes.at, bytes.n_bytes, op};
     return 0;
@@ -492,14 +510,40 @@ static void test_outcomes(void **state)
     end_rails();
 }
 
+/* Messages that fail are replaced, the last one from a second block of memory. */
+static void test_memory(void **state)
+{
+    struct err err;
+    char got;
+
+    (void)state;
+    for (int has_memory = 0; has_memory < 2; has_memory++) {
+        begin_rails(0);
+        assert_int_equal(say(0, "x", 1), 1);
+        poll_both();
+        assert_int_equal(hear(1, &got, 1), 1);
+        alloc_fail_at(!has_memory);
+        ports[1]->comes = FABRIC_FAILED;
+        for (int i = 1; i <= 2 * RAIL_ROOM; i++) {
+            assert_int_equal(ports[1]->n_memory, 1);
+            fake_put(ports[1], "x", 1);
+            assert_int_equal(rail_poll(rails[1], &err),
+                             i < 2 * RAIL_ROOM || has_memory ? 1 : ERR_NOMEM);
+        }
+        assert_int_equal(ports[1]->n_memory, 1 + has_memory);
+        alloc_fail_at(0);
+        end_rails();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_window),           cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_strangers),        cmocka_unit_test(test_replays),
-        cmocka_unit_test(test_too_far),          cmocka_unit_test(test_unreachable),
-        cmocka_unit_test(test_unreachable_link), cmocka_unit_test(test_outcomes),
-        cmocka_unit_test(test_handlers),
+        cmocka_unit_test(test_window),      cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_memory),      cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_replays),     cmocka_unit_test(test_too_far),
+        cmocka_unit_test(test_unreachable), cmocka_unit_test(test_unreachable_link),
+        cmocka_unit_test(test_outcomes),    cmocka_unit_test(test_handlers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

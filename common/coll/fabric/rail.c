@@ -26,6 +26,8 @@ enum {
     MESSAGE = HEAD + RAIL_PIECE,
     OUT = 2 * MESH_WINDOW, /* messages that a rail can have under way */
     NAP_NS = 50 * 1000,    /* between two polls of a port without a descriptor */
+    ROOM_BYTES = 4 << 20,  /* try_alloc has huge pages for as many */
+    ROOM_MESSAGES = ROOM_BYTES / MESSAGE,
 };
 
 enum kind { KIND_DATA, KIND_CREDIT, KINDS };
@@ -39,10 +41,14 @@ struct message {
     size_t n, n_read;  /* received: bytes behind the head, and how many of them were taken */
 };
 
+/* Memory of messages.  The kernel looks up every page of a message that the provider shm copies
+ * from another process: with small pages a large sum takes 1.3 times the CPU time. */
 struct room {
     struct room *next;
-    void *bytes;
-    struct message message[];
+    void *bytes;  /* [ROOM_BYTES] */
+    void *handle; /* of the bytes */
+    int n_used;   /* messages that were taken from it */
+    struct message message[ROOM_MESSAGES];
 };
 
 struct peer {
@@ -61,9 +67,9 @@ struct rail {
     const struct rail_terms *terms;
     struct fabric_port *port;
     enum coll_channel channel;
-    uint64_t *to;       /* [size]: by which the port knows the ranks */
-    struct peer **peer; /* [size]; NULL: no message yet */
-    struct room *rooms;
+    uint64_t *to;             /* [size]: by which the port knows the ranks */
+    struct peer **peer;       /* [size]; NULL: no message yet */
+    struct room *rooms;       /* messages are taken from the first */
     struct message *idle;     /* to send */
     struct message *unposted; /* to post, once the port takes it */
     int n_owing;
@@ -104,22 +110,35 @@ static struct message *list_pop(struct message **list)
     return m;
 }
 
+static int rail_add_room(struct rail *l, struct err *err)
+{
+    struct room *room = xcalloc(1, sizeof *room);
+
+    room->next = l->rooms;
+    room->n_used = ROOM_MESSAGES; /* until it is usable */
+    l->rooms = room;
+    if (try_alloc(&room->bytes, ROOM_BYTES, "messages of a fabric", err) < 0 ||
+        l->terms->ops->memory(l->port, room->bytes, ROOM_BYTES, &room->handle, err) < 0)
+        return err->code;
+    room->n_used = 0;
+    return 0;
+}
+
 /* Add `count` messages to the list. */
 static int rail_make_room(struct rail *l, int count, struct message **list, struct err *err)
 {
-    struct room *room = xcalloc(1, sizeof *room + (size_t)count * sizeof *room->message);
-    const size_t n_bytes = (size_t)count * MESSAGE;
-    void *handle = NULL;
-
-    room->next = l->rooms;
-    l->rooms = room;
-    if (try_alloc(&room->bytes, n_bytes, "messages of a fabric", err) < 0 ||
-        l->terms->ops->memory(l->port, room->bytes, n_bytes, &handle, err) < 0)
-        return err->code;
     for (int i = 0; i < count; i++) {
-        room->message[i].at = (uint8_t *)room->bytes + (size_t)i * MESSAGE;
-        room->message[i].handle = handle;
-        list_push(list, &room->message[i]);
+        const int is_full = !l->rooms || l->rooms->n_used == ROOM_MESSAGES;
+        int rc = is_full ? rail_add_room(l, err) : 0;
+        struct room *room = l->rooms;
+        struct message *m;
+
+        if (rc < 0)
+            return rc;
+        m = &room->message[room->n_used];
+        m->at = (uint8_t *)room->bytes + (size_t)room->n_used++ * MESSAGE;
+        m->handle = room->handle;
+        list_push(list, m);
     }
     return 0;
 }

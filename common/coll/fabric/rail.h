@@ -7,7 +7,8 @@
  * bytes, whose numbers are of another row.
  *
  * Memory:  for each rank with which messages were exchanged: room for RAIL_ROOM messages, 768 KiB;
- *          and as much again, and for twice a window, for the rail.
+ *          and as much again, and for twice a window, for the rail.  It is taken from blocks of
+ *          4 MiB, in huge pages if the system has them.
  * Life:    rail_new -> rail_add for every other rank -> rail_begin -> rail_send, rail_recv ... ->
  *          rail_free.
  * Threads: one at a time; but rail_n_strangers from any. */
