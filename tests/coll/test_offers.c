@@ -92,23 +92,26 @@ static void test_likely(void **state)
  * a user's own limit stays. */
 static void test_limit(void **state)
 {
-    static const char name[] = "FI_OFI_RXM_EAGER_LIMIT";
-    char root[] = "/tmp/test_offers-XXXXXX";
+    static const char *const names[] = {"FI_OFI_RXM_EAGER_LIMIT", "FI_OFI_RXM_BUFFER_SIZE"};
 
     (void)state;
-    assert_non_null(mkdtemp(root));
-    unsetenv(name);
-    fabric_set_limit(root);
-    assert_non_null(getenv(name));
-    assert_true(atoi(getenv(name)) >= RAIL_PIECE + SEAL_HEAD + SEAL_MARK);
-    setenv(name, "20000", 1);
-    fabric_set_limit(root);
-    assert_string_equal(getenv(name), "20000");
-    unsetenv(name);
-    put_device(root, "/sys/class/infiniband/mlx5_0");
-    fabric_set_limit(root);
-    assert_null(getenv(name));
-    remove_tree(root);
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        char root[] = "/tmp/test_offers-XXXXXX";
+
+        assert_non_null(mkdtemp(root));
+        unsetenv(names[i]);
+        fabric_set_limit(root);
+        assert_non_null(getenv(names[i]));
+        assert_true(atoi(getenv(names[i])) >= RAIL_PIECE + SEAL_HEAD + SEAL_MARK);
+        setenv(names[i], "20000", 1);
+        fabric_set_limit(root);
+        assert_string_equal(getenv(names[i]), "20000");
+        unsetenv(names[i]);
+        put_device(root, "/sys/class/infiniband/mlx5_0");
+        fabric_set_limit(root);
+        assert_null(getenv(names[i]));
+        remove_tree(root);
+    }
 }
 
 static void test_no_provider(void **state)

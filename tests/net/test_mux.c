@@ -277,7 +277,7 @@ static void test_close(void **state)
     run_until(*state, &b->is_over);
     run_until(*state, &c.relay.is_ended);
     assert_int_equal(c.relay.status, UV_EOF);
-    assert_true(a->is_over);
+    assert_true(c.relay.is_unused && a->is_over);
     couple_close(&c);
 }
 

@@ -48,8 +48,10 @@ void fabric_set_limit(const char *root)
     static const char longest[] = "66000"; /* a piece of 64 KiB, its head and its mark */
     const char *likely = fabric_likely(root);
 
-    if (!likely || !strstr(likely, "ofi_rxm"))
-        setenv("FI_OFI_RXM_EAGER_LIMIT", longest, 0);
+    if (likely && strstr(likely, "ofi_rxm"))
+        return;
+    setenv("FI_OFI_RXM_EAGER_LIMIT", longest, 0); /* libfabric 1.17 goes by this one */
+    setenv("FI_OFI_RXM_BUFFER_SIZE", longest, 0); /* ... and 2.1 by this one */
 }
 
 static int check_fabric(const struct fabric_ops *f, const char *path, struct err *err)

@@ -15,9 +15,10 @@ int fabric_load(const struct fabric_ops **out, struct err *err);
 const char *fabric_likely(const char *root);
 
 /* Let the provider tcp;ofi_rxm send each message of ours as one, and not ask the receiver for it
- * first (FI_OFI_RXM_EAGER_LIMIT): a large sum takes 0.6 of the time.  Ofi_rxm connects only ranks
- * with the same limit, and reads it once in a process.  A limit that the user has set stays.  So
- * does ofi_rxm's own one where verbs;ofi_rxm is likely: its buffers would be larger, too. */
+ * first (FI_OFI_RXM_EAGER_LIMIT, FI_OFI_RXM_BUFFER_SIZE): a large sum takes 0.6 of the time.
+ * Ofi_rxm connects only ranks with the same limit, and reads it once in a process.  A limit that
+ * the user has set stays.  So does ofi_rxm's own one where verbs;ofi_rxm is likely: its buffers
+ * would be larger, too. */
 void fabric_set_limit(const char *root);
 
 #endif
