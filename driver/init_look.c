@@ -166,7 +166,10 @@ int init_look_open(struct init_look *l, const char *path, struct err *err)
 
     *l = (struct init_look){.path = realpath(path, NULL)};
     if (!l->path || stat(l->path, &st) < 0)
-        return err_sys(err, errno, "%s", path);
+        return err_set(err, ERR_ARG,
+                       "%s: %s; want a folder or a file with the data (--out FILE names the job "
+                       "file to write)",
+                       path, strerror(errno));
     if (look_check(l->path, err) < 0)
         return err->code;
     l->folder = xstrdup(l->path);

@@ -199,7 +199,8 @@ class Init(dp.Case):
         self.write("mine.yaml", "mine")
         error = self.init("a.csv", status=dp.USAGE, out="mine.yaml").stderr
         self.assertIn("mine.yaml exists and is not replaced; --out FILE", error)
-        self.assertIn("gone: No such file", self.init("gone", status=dp.FAILED, out="b").stderr)
+        error = self.init("gone.yaml", status=dp.USAGE, out="b").stderr
+        self.assertRegex(error, r"gone.yaml: No such file .*; want a folder .*--out FILE names")
         self.write("lines/a.jsonl", '{"text": "a"}\n')
         self.assertIn("need a tokenizer.json", self.init("lines", status=dp.USAGE, out="b").stderr)
         with open(self.path("mine.yaml"), encoding="ascii") as file:
