@@ -84,6 +84,8 @@ static int series_cut(struct series_table *t, size_t len, const struct series_ki
     int64_t n_lines;
     int rc;
 
+    if (len == 0)
+        return err_set(err, ERR_CORRUPT, "%s is empty: not even its header could be written", path);
     if (len < n_head || memcmp(t->text, kind->header, n_head) != 0)
         return err_set(err, ERR_CORRUPT, "%s: its first line is not this version's header", path);
     if (memchr(t->text, 0, len))

@@ -235,6 +235,7 @@ static void test_read(void **state)
         write_text("metrics.csv", rows[i].text);
         if (rows[i].n_rows < 0) {
             assert_int_equal(series_read(".", &metrics_series, &t, &err), ERR_CORRUPT);
+            assert_non_null(strstr(err.msg, rows[i].text[0] ? "metrics.csv: " : "csv is empty"));
             continue;
         }
         assert_int_equal(series_read(".", &metrics_series, &t, &err), 0);
