@@ -108,8 +108,10 @@ static void test_limit(void **state)
         assert_string_equal(getenv(names[i]), "20000");
         unsetenv(names[i]);
         put_device(root, "/sys/class/infiniband/mlx5_0");
+        likely = "verbs;ofi_rxm"; /* where the compiler has not put fabric_likely into its caller */
         fabric_set_limit(root);
         assert_null(getenv(names[i]));
+        likely = NULL;
         remove_tree(root);
     }
 }
