@@ -161,6 +161,7 @@ static void mux_on_handle_closed(uv_handle_t *h)
         return;
     free(m->seat);
     free(m->farewell);
+    free(m->failure);
     free(m);
 }
 
@@ -192,7 +193,7 @@ void mux_close(struct mux *m)
     const int look_ms = MUX_LINGER_MS / MUX_LOOKS;
 
     m->events = NULL;
-    if (m->state != MUX_OPEN || (m->side == PIECE_CONNECTS && !m->was_greeted)) {
+    if (m->state != MUX_OPEN) {
         mux_abort(m);
         return;
     }

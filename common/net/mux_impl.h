@@ -36,7 +36,8 @@ struct mux {
     void *arg;
     enum piece_side side;
     enum mux_state state;
-    int status;            /* of a connect that failed at once */
+    int status;            /* of a connect that failed at once, or of `failure` */
+    struct err *failure;   /* found within a user's call: the next flush ends the mux; or NULL */
     int n_handles;         /* flush and patience, not yet closed */
     struct mux_seat *seat; /* [n_seats], by number; those that wait are the last ones */
     int n_seats, cap_seats, n_waiting;
@@ -47,7 +48,6 @@ struct mux {
     int n_farewells, cap_farewells;
     size_t n_fresh;       /* bytes queued since the last flush */
     int is_gathering;     /* a block is being made, which calls users */
-    int is_deaf;          /* it has not taken FAREWELLS ends: the next flush gives it up */
     size_t n_left_here;   /* closing: bytes that waited at the last look */
     int n_quiet, n_looks; /* ... looks since they became less, and without a channel */
     int was_greeted;      /* the other side has greeted */

@@ -115,6 +115,17 @@ void mux_end(struct mux_channel *ch)
     mux_queue(ch);
 }
 
+/* No user hears of the end within its own call. */
+static void fail_later(struct mux *m, const struct err *why, int status)
+{
+    if (m->failure)
+        return;
+    m->failure = xmalloc(sizeof *m->failure);
+    *m->failure = *why;
+    m->status = status;
+    mux_wake(m);
+}
+
 static int say_deaf(struct err *err)
 {
     return err_set(err, ERR_PEER, "it does not read: it has not taken the ends of %d channels",
@@ -140,8 +151,7 @@ void mux_say_last_or_fail(struct mux *m, uint32_t number, enum piece_kind kind)
 
     if (mux_say_last(m, number, kind, &err) == 0)
         return;
-    m->is_deaf = 1;
-    mux_wake(m);
+    fail_later(m, &err, UV_ETIMEDOUT);
 }
 
 size_t mux_n_left(const struct mux *m)
@@ -253,13 +263,17 @@ static void on_rest_sent(void *owner)
     mux_wake(m);
 }
 
-/* A failure is told by `ended`. */
+/* That the socket broke is told by the stream's own `ended`. */
 static void write_block(struct mux *m, const uint8_t *block, size_t n)
 {
-    const size_t taken = tls_try(&m->tls, block, n);
     struct mux_rest *r;
     struct err err;
+    size_t taken;
 
+    if (tls_try(&m->tls, block, n, &taken, &err) < 0) {
+        fail_later(m, &err, UV_ECONNRESET);
+        return;
+    }
     if (taken == n || m->state == MUX_OVER)
         return;
     r = xmalloc(sizeof *r + n - taken);
@@ -329,16 +343,14 @@ static void mux_on_flush(uv_idle_t *idle)
 {
     struct mux *m = container_of(idle, struct mux, flush);
     uint8_t block[BLOCK];
-    struct err err;
     int i = 0;
 
     uv_idle_stop(idle);
-    if (m->is_deaf) {
-        say_deaf(&err);
-        mux_fail(m, &err, UV_ETIMEDOUT);
+    if (m->failure) {
+        mux_fail(m, m->failure, m->status);
         return;
     }
-    while (m->state != MUX_OVER && !has_all_left(m) && !mux_n_in_socket(m)) {
+    while (m->state != MUX_OVER && !m->failure && !has_all_left(m) && !mux_n_in_socket(m)) {
         if (++i > BLOCKS_A_TURN) {
             mux_wake(m);
             return;

@@ -148,28 +148,24 @@ int tls_send(struct tls *t, const void *data, size_t len, void (*done)(void *own
     return t->state == TLS_OPEN ? tls_pump(t, AHEAD, err) : 0;
 }
 
-static void tls_broken(struct tls *t);
-
-size_t tls_try(struct tls *t, const void *data, size_t len)
+int tls_try(struct tls *t, const void *data, size_t len, size_t *n_taken, struct err *err)
 {
-    struct err err;
+    struct err ignored;
     size_t n;
 
-    if (!t->context)
-        return stream_try(&t->stream, data, len);
-    if (t->state != TLS_OPEN || len == 0)
+    *n_taken = t->context ? 0 : stream_try(&t->stream, data, len);
+    if (!t->context || t->state != TLS_OPEN || len == 0)
         return 0;
     ERR_clear_error();
-    if (SSL_write(t->ssl, data, (int)len) != (int)len) {
-        tls_broken(t);
-        return 0;
-    }
+    if (SSL_write(t->ssl, data, (int)len) != (int)len)
+        return tls_library_explain(t, err);
+    *n_taken = len;
     n = n_in_stream(t) ? 0 : stream_try(&t->stream, t->out.data, t->out.len);
     buf_consume(&t->out, n);
     if (t->out.len == 0)
         buf_fini(&t->out);
-    tls_flush(t, &err); /* if the socket broke, its own `ended` tells */
-    return len;
+    tls_flush(t, &ignored); /* if the socket broke, its own `ended` tells */
+    return 0;
 }
 
 /* ---- ends ---- */

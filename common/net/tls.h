@@ -104,9 +104,10 @@ void tls_bytes_came(struct tls *t, const void *data, size_t len);
 
 int tls_send(struct tls *t, const void *data, size_t len, void (*done)(void *owner), void *owner,
              struct err *err);
-/* Not over a channel, and open: send what leaves at once, and return how much that is.  With a
- * context it is all: what the socket does not take waits in the stream, encrypted. */
-size_t tls_try(struct tls *t, const void *data, size_t len);
+/* Not over a channel: send what leaves at once; *n_taken bytes are.  With a context it is all: what
+ * the socket does not take waits in the stream, encrypted.  Fails if OpenSSL does; the caller has
+ * to close then.  No callback is called. */
+int tls_try(struct tls *t, const void *data, size_t len, size_t *n_taken, struct err *err);
 void tls_close(struct tls *t, int linger_ms);
 
 /* 1: the peer has proven the key.  Always 1 without a context. */

@@ -281,6 +281,32 @@ static void test_close(void **state)
     couple_close(&c);
 }
 
+/* TLS encrypts nothing more, as where memory ends: the users hear of it from the loop, and none
+ * within its call. */
+static void test_no_encryption(void **state)
+{
+    static struct couple c;
+    struct line *a, *b;
+    size_t sent = 0;
+    int n_done = 0;
+
+    if (!of_relay)
+        return;
+    couple_open(&c, *state);
+    a = couple_line(&c, &b);
+    while (!a->ch.n_may_send)
+        uv_run(*state, UV_RUN_ONCE);
+    SSL_shutdown(c.relay.mux->tls.ssl);
+    line_send(a, &sent, MUX_WINDOW, &n_done);
+    assert_false(a->is_broken || c.relay.is_ended);
+    run_until(*state, &c.relay.is_ended);
+    assert_true(a->is_broken && n_done == 1);
+    assert_non_null(strstr(c.relay.why.msg, "TLS: "));
+    run_until(*state, &c.driver.is_ended);
+    assert_true(b->is_broken);
+    couple_close(&c);
+}
+
 /* ---- connecting ---- */
 
 static void expect_no_driver(void **state, struct party *p, int port, int status, const char *says)
@@ -347,7 +373,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         LOOP_TEST(test_lazy_reader), LOOP_TEST(test_waits),         LOOP_TEST(test_closing),
         LOOP_TEST(test_again),       LOOP_TEST(test_most_channels), LOOP_TEST(test_lost),
-        LOOP_TEST(test_close),       LOOP_TEST(test_no_driver),
+        LOOP_TEST(test_close),       LOOP_TEST(test_no_encryption), LOOP_TEST(test_no_driver),
     };
 
     int n_failed;
