@@ -114,8 +114,7 @@ static void client_on_closed(void *arg, struct conn *conn, const struct err *why
 
     (void)conn;
     c->conn = NULL;
-    c->has_next_secret = why && why->code == ERR_REFUSED && c->trust.tls &&
-                         !c->options->lane /* a relay tries all */ &&
+    c->has_next_secret = why && why->code == ERR_REFUSED && c->trust.tls && !c->options->lane &&
                          tls_context_next(c->trust.tls);
     if (c->follower)
         follower_closed(c->follower, now, why);

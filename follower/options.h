@@ -28,7 +28,7 @@ struct options {
     const char *data;           /* NULL: the job's */
     int once;
     int relay;      /* 1: the agent connects in its children's place (net/gateway.h) */
-    int lane;       /* a child's, to that agent; 0: none */
+    int lane;       /* a child's, to that agent, which tries all secrets; 0: none */
     int64_t wait_s; /* -1: not given, or without effect because --once is not given */
     struct daemon_options common;
     char advertise[ADDR_TEXT];          /* --iface's address, or "" */

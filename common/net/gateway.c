@@ -369,47 +369,47 @@ static void trunk_on_ready(void *arg)
     trunk_answer(t, NULL);
 }
 
-static int trunk_connect(struct trunk *t, struct err *err);
+static int trunk_connect(struct trunk *t);
 
 static void trunk_on_ended(void *arg, const struct err *why, int status)
 {
     struct trunk *t = arg;
-    struct gateway *g = t->gateway;
-    struct err err;
+    struct tls_context *tls = t->gateway->tls;
+    const int is_refused = !t->is_ready && why->code == ERR_REFUSED;
+    const int tries_next = is_refused && tls && tls_context_next(tls);
 
-    if (t->is_ready) {
-        if (why)
-            log_warn("relay: %s", why->msg);
-    } else if (why->code == ERR_REFUSED && g->tls && tls_context_next(g->tls)) {
+    if (t->is_ready && why)
+        log_warn("relay: %s", why->msg);
+    if (tries_next)
         log_info("relay: the driver does not have this secret; trying the next --secret-file");
-        if (trunk_connect(t, &err) == 0)
-            return;
-        log_warn("relay: %s", err.msg);
-    } else if (why->code == ERR_REFUSED) {
-        trunk_refused(t, why);
+    if (tries_next && trunk_connect(t) == 0)
         return;
-    }
-    trunk_failed(t, status == UV_EOF ? UV_ECONNRESET : status);
+    if (is_refused && !tries_next)
+        trunk_refused(t, why);
+    else
+        trunk_failed(t, status == UV_EOF ? UV_ECONNRESET : status);
 }
 
-static int trunk_connect(struct trunk *t, struct err *err)
+static int trunk_connect(struct trunk *t)
 {
     static const struct mux_events events = {.ready = trunk_on_ready, .ended = trunk_on_ended};
     const struct mux_user user = {&events, t};
     struct gateway *g = t->gateway;
+    struct err err;
+    int rc = mux_connect(g->loop, (struct sockaddr *)&t->to, g->tls, &user, &t->mux, &err);
 
-    return mux_connect(g->loop, (struct sockaddr *)&t->to, g->tls, &user, &t->mux, err);
+    if (rc < 0)
+        log_warn("relay: %s", err.msg);
+    return rc;
 }
 
 static struct trunk *trunk_new(struct gateway *g, const struct sockaddr_storage *to)
 {
     struct trunk *t = xcalloc(1, sizeof *t);
-    struct err err;
 
     t->gateway = g;
     t->to = *to;
-    if (trunk_connect(t, &err) < 0) {
-        log_warn("relay: %s", err.msg);
+    if (trunk_connect(t) < 0) {
         free(t);
         return NULL;
     }

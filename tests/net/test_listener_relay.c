@@ -4,19 +4,39 @@
 
 #include "base/alloc.h"
 
+/* The keys of a server and of one relay; NULL: they have no secret. */
+struct keyed {
+    struct tls_context *driver, *follower;
+};
+
+static void keyed_open(uv_loop_t *loop, struct keyed *k, struct machine *m, struct server *s,
+                       int has_tls)
+{
+    k->driver = has_tls ? context(1, TLS_DRIVER) : NULL;
+    k->follower = has_tls ? context(1, TLS_FOLLOWER) : NULL;
+    relays_open(loop, s, (struct listener_options){.tls = k->driver});
+    s->n_to_welcome = 3;
+    machine_open_with(loop, m, s, k->follower);
+}
+
+static void keyed_close(uv_loop_t *loop, struct keyed *k, struct server *s)
+{
+    listener_close(s->listener);
+    uv_run(loop, UV_RUN_DEFAULT);
+    tls_context_free(k->driver);
+    tls_context_free(k->follower);
+}
+
 /* Frames of all sizes go both ways, with TLS and without, beside a connection without a relay; a
  * polite close brings the last frame, and ends that channel alone. */
 static void test_ranks(void **state)
 {
-    for (int key = 0; key < 2; key++) {
-        struct tls_context *driver = key ? context(1, TLS_DRIVER) : NULL;
-        struct tls_context *follower = key ? context(1, TLS_FOLLOWER) : NULL;
+    for (int has_tls = 0; has_tls < 2; has_tls++) {
+        struct keyed k;
         struct machine m;
         struct server s;
 
-        relays_open(*state, &s, (struct listener_options){.tls = driver});
-        s.n_to_welcome = 3;
-        machine_open_with(*state, &m, &s, follower);
+        keyed_open(*state, &k, &m, &s, has_tls);
         for (int i = 0; i < 3; i++)
             conn_send(machine_rank(*state, &m)->conn, frame_of(100 + (size_t)i, 'a'));
         until_accepted(*state, &s, 3);
@@ -44,11 +64,7 @@ static void test_ranks(void **state)
         run_until(*state, &s.side[0].is_closed);
         run_until(*state, &s.side[2].is_closed);
         assert_true(s.side[2].is_plain);
-        listener_close(s.listener);
-        mux_turn(*state, 20);
-        uv_run(*state, UV_RUN_DEFAULT);
-        tls_context_free(driver);
-        tls_context_free(follower);
+        keyed_close(*state, &k, &s);
     }
 }
 
@@ -146,15 +162,12 @@ static void test_no_driver_of_ours(void **state)
 /* The machine is lost: each of its ranks is, and the text names the relay. */
 static void test_lost_machine(void **state)
 {
-    for (int key = 0; key < 2; key++) {
-        struct tls_context *driver = key ? context(1, TLS_DRIVER) : NULL;
-        struct tls_context *follower = key ? context(1, TLS_FOLLOWER) : NULL;
+    for (int has_tls = 0; has_tls < 2; has_tls++) {
+        struct keyed k;
         struct machine m;
         struct server s;
 
-        relays_open(*state, &s, (struct listener_options){.tls = driver});
-        s.n_to_welcome = 3;
-        machine_open_with(*state, &m, &s, follower);
+        keyed_open(*state, &k, &m, &s, has_tls);
         for (int i = 0; i < 3; i++)
             machine_rank(*state, &m);
         until_accepted(*state, &s, 3);
@@ -164,10 +177,7 @@ static void test_lost_machine(void **state)
             assert_says(&s.side[i].why, ERR_PEER, "the relay at 127.0.0.1:");
             assert_true(m.rank[i].is_closed);
         }
-        listener_close(s.listener);
-        uv_run(*state, UV_RUN_DEFAULT);
-        tls_context_free(driver);
-        tls_context_free(follower);
+        keyed_close(*state, &k, &s);
     }
 }
 
