@@ -281,6 +281,28 @@ static void test_close(void **state)
     couple_close(&c);
 }
 
+/* A socket takes a block in parts: what waits behind it goes on when the last part has left. */
+static void test_small_socket(void **state)
+{
+    static struct couple c;
+    struct line *a, *b;
+    size_t sent = 0;
+    int n_done = 0, few = 4096;
+    uv_os_fd_t fd;
+
+    couple_open(&c, *state);
+    a = couple_line(&c, &b);
+    assert_int_equal(uv_fileno((uv_handle_t *)mux_socket(c.relay.mux), &fd), 0);
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &few, sizeof few), 0);
+    line_send(a, &sent, 2 * MUX_WINDOW, &n_done);
+    until_bytes(&c, b, 2 * MUX_WINDOW);
+    assert_int_equal(n_done, 1);
+    mux_end(&a->ch);
+    mux_end(&b->ch);
+    run_until(*state, &a->is_over);
+    couple_close(&c);
+}
+
 /* TLS encrypts nothing more, as where memory ends: the users hear of it from the loop, and none
  * within its call. */
 static void test_no_encryption(void **state)
@@ -373,7 +395,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         LOOP_TEST(test_lazy_reader), LOOP_TEST(test_waits),         LOOP_TEST(test_closing),
         LOOP_TEST(test_again),       LOOP_TEST(test_most_channels), LOOP_TEST(test_lost),
-        LOOP_TEST(test_close),       LOOP_TEST(test_no_encryption), LOOP_TEST(test_no_driver),
+        LOOP_TEST(test_close),       LOOP_TEST(test_no_encryption), LOOP_TEST(test_small_socket),
+        LOOP_TEST(test_no_driver),
     };
 
     int n_failed;
